@@ -303,13 +303,17 @@ class Checkpointer(Protocol):
         """How many entries of one kind are queued, on all threads."""
 
     async def queues(self, now: int) -> list[str]:
-        """Ids of threads with something queued, and not parked, that no living owner drives at `now` (epoch ms)."""
+        """Ids of threads with inputs or signals queued, and not parked, that no living owner drives at `now` (epoch ms)."""
+
+    async def unparked(self, kind: str, *, limit: int = 1000) -> list[tuple[Queued, ThreadRow]]:
+        """Entries of one kind that are not parked, each with its thread, oldest first."""
 
     async def still_queued(self, first: int, last: int) -> set[int]:
         """Positions from `first` to `last` at which inputs are queued, on any thread."""
 
-    async def park(self, thread_id: str, fence: int) -> None:
+    async def park(self, thread_id: str, fence: int, *, position: int | None = None) -> None:
         """`queues` leaves out the inputs that now wait on this thread until it is taken again or one of them is withdrawn.
+        With `position` only this entry is parked, of whatever kind: `unparked` leaves it out as long.
 
         No effect when the fence is not the thread's any more, or its status is neither `waiting` nor `stopped`.
         """

@@ -35,6 +35,7 @@ from graphflow.runtime.sync import blocking, blocking_stream
 if TYPE_CHECKING:
     from graphflow.graph.definition.checked_document import CheckedDocument
     from graphflow.runtime.graph_recovery import RecoveryResult
+    from graphflow.runtime.runs.run_list import RunInfo
     from graphflow.runtime.runs.thread_list import ThreadInfo
     from graphflow.runtime.thread import Thread
 
@@ -275,6 +276,31 @@ class CompiledGraph:
         found = threads_with(runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
         return [thread_info(runs, row) async for row in found]
 
+    async def runs(
+        self,
+        *,
+        status: str | None = None,
+        thread_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> list[RunInfo]:
+        """Runs on threads of this graph's name or agent, or of a graph without a name all of the store, newest first.
+
+        Args:
+            status: only those that are `queued`, `running`, `waiting`, `completed`, `failed`, `cancelled`, `stopped` or `pruned`
+                now; for a rare one, of the newest thousand after the cursor.
+            cursor: id of the run after which they begin.
+
+        Raises:
+            GraphflowError: `invalid_input` for another status.
+        """
+        from graphflow.runtime.runs.run_list import runs_with
+
+        runs = await self.host.open_runs()
+        key = self.host.agent_key
+        found, _ = await runs_with(runs, status=status, thread_id=thread_id, agent_key=key, cursor=cursor, limit=limit)
+        return found
+
     # --- what a process that died has left
 
     @checked
@@ -336,6 +362,7 @@ class CompiledGraph:
     replay_sync = blocking(replay)
     recover_sync = blocking(recover)
     threads_sync = blocking(threads)
+    runs_sync = blocking(runs)
     stream_sync = blocking_stream(stream)
     stream_answer_sync = blocking_stream(stream_answer)
     stream_resume_sync = blocking_stream(stream_resume)

@@ -27,9 +27,20 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """`cancel` the run, or `release` a thread that waits for people while its process holds it."""
 
 
-Body = RunRequest | Signal | Stop
-_KINDS: dict[type, str] = {RunRequest: "input", Signal: "signal", Stop: "stop"}
-_TYPES: dict[str, type[Body]] = {"input": RunRequest, "signal": Signal, "stop": Stop}
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to send word of a run, each time it waits or ends. It stays until its last delivery."""
+
+    run_id: str
+    url: str
+    attempts: int = 0
+    """Failed ones of the present delivery."""
+    not_before: int = 0
+    """When to try again, epoch ms."""
+
+
+Body = RunRequest | Signal | Stop | Webhook
+_KINDS: dict[type, str] = {RunRequest: "input", Signal: "signal", Stop: "stop", Webhook: "webhook"}
+_TYPES: dict[str, type[Body]] = {kind: cls for cls, kind in _KINDS.items()}
 
 # The names of the fields are stored keys, and stay. What is left out has done its work when the input is queued, or is
 # stored beside it or in another form.

@@ -14,12 +14,14 @@ from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.hosts import HostCheck, host_names
 from graphflow.server.paths import EncodedSlashes
+from graphflow.server.public_text import public_run
 from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import agents, chats, operators, pages, rules, runs, threads, tools, uploads, usage
 from graphflow.server.routes._parts import check_parameters
 from graphflow.service.application import Application
 from graphflow.service.runs import input_queue
 from graphflow.service.runs.sweep import sweep
+from graphflow.service.runs.webhooks import Webhooks
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 
@@ -35,7 +37,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            async with _served(application, metrics, watch=watch):
+            async with _served(application, metrics, webhooks, watch=watch):
                 yield
         except BaseException as error:
             app.state.start_error = error  # the server that calls this reports only the trace
@@ -51,6 +53,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
         dependencies=[Depends(check_parameters)],
     )
     settings = application.settings.server
+    webhooks = Webhooks(application, public_run)
     app.state.application = application
     app.state.metrics = metrics
     per_minute = settings.max_requests_per_minute
@@ -73,7 +76,9 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
 
 
 @asynccontextmanager
-async def _served(application: Application, metrics: ServerMetrics, *, watch: bool) -> AsyncIterator[None]:
+async def _served(
+    application: Application, metrics: ServerMetrics, webhooks: Webhooks, *, watch: bool
+) -> AsyncIterator[None]:
     """The application, open and looked after."""
     async with application:
         # Opened before the first request, so that a store that can't be opened fails the start.
@@ -82,7 +87,7 @@ async def _served(application: Application, metrics: ServerMetrics, *, watch: bo
         if watch:
             application.watch()
         # It lives as long as the server: a task group would wrap the `yield`, and a cancel would then cross it.
-        sweeper = asyncio.ensure_future(sweep(application))  # noqa: TID251 - ended below
+        sweeper = asyncio.ensure_future(_serve_others(application, webhooks))  # noqa: TID251 - ended below
         try:
             yield
         finally:
@@ -90,6 +95,13 @@ async def _served(application: Application, metrics: ServerMetrics, *, watch: bo
             await asyncio.gather(sweeper, return_exceptions=True)
             await stop(application)
             metrics.leave(application)
+
+
+async def _serve_others(application: Application, webhooks: Webhooks) -> None:
+    """What the server does without a request, until it is cancelled."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(sweep(application))
+        group.create_task(webhooks.serve())
 
 
 async def stop(application: Application) -> None:

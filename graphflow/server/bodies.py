@@ -106,8 +106,13 @@ class QueryBody(JsonBody):
     on_disconnect: Literal["keep", "cancel"] = "keep"
     """Whether the run continues when the client leaves. Default: `keep`."""
 
+    background: bool = False
+    """Answer 202 with the run's id at once; the run goes on by itself. `GET /api/runs/{id}` says what became of it."""
+    webhook: str | None = Field(None, max_length=2048)
+    """Of a run in the background: a URL that is sent the run each time it waits for a person or ends."""
+
     def to_request(self) -> RunRequest:
-        """The run that is asked for; a run that is returned as one body is not held open for answers."""
+        """The run that is asked for; a run that nobody follows is not held open for answers."""
         rounds = {} if self.max_rounds is None else {"maxRounds": self.max_rounds}
         return RunRequest(
             thread_id=self.chat_id or "",
@@ -119,7 +124,7 @@ class QueryBody(JsonBody):
             on_waiting=self.on_waiting,
             on_busy=self.on_busy,
             effects=self.effects,
-            hold_ms=None if self.stream else 0,
+            hold_ms=None if self.stream and not self.background else 0,
             query=RequestQuery(
                 request_id=self.request_id or "",
                 chat_id="",

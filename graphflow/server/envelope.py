@@ -91,10 +91,12 @@ class Json(Response):
         return encode_json(content)
 
 
-def success(data: Any, *, cursor: str | None = None) -> Json:
+def success(
+    data: Any, *, cursor: str | None = None, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Json:
     """`code` 0; `cursor` is where the next page begins."""
     body = {"code": 0, "msg": "success", "data": data}
-    return Json(body if cursor is None else {**body, "cursor": cursor})
+    return Json(body if cursor is None else {**body, "cursor": cursor}, status, headers)
 
 
 def refused(error: GraphflowError, headers: Mapping[str, str] | None = None) -> Json:

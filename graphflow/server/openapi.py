@@ -67,6 +67,10 @@ def _completed(page: Schema) -> Schema:
         success = responses["200"]["content"]
         if "application/json" in success and not success["application/json"].get("schema"):
             success["application/json"]["schema"] = _success(data_of(method, path))
+        if "202" in responses:
+            responses["202"]["content"] = {
+                "application/json": {"schema": _success(data_of(method, path, accepted=True))}
+            }
         if "text/plain" in success:
             success["text/plain"] = {"schema": {"type": "string"}}
         if "text/event-stream" in success:

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from graphflow.events import EVENT_TYPES
 from graphflow.server.answers.parts import InterruptRef, RunFailure, UploadFacts, UsageFigures
+from graphflow.server.answers.runs import ACCEPTED
 from graphflow.server.answers.table import ANSWERS
 
 Schema = dict[str, Any]
@@ -51,9 +52,9 @@ def components() -> Schema:
     return schemas
 
 
-def data_of(method: str, path: str) -> Schema:
-    """The schema of `data` in the route's answer."""
-    kind = ANSWERS[f"{method} {path}"]
+def data_of(method: str, path: str, *, accepted: bool = False) -> Schema:
+    """The schema of `data` in the route's answer; `accepted`: in that with status 202."""
+    kind = (ACCEPTED if accepted else ANSWERS)[f"{method} {path}"]
     if kind is Any:
         return {}
     if isinstance(kind, type):
@@ -62,7 +63,8 @@ def data_of(method: str, path: str) -> Schema:
 
 
 def _parts() -> list[type[Any]]:
-    kinds = (kind if isinstance(kind, type) else kind.__args__[0] for kind in ANSWERS.values() if kind is not Any)
+    known = (*ANSWERS.values(), *ACCEPTED.values())
+    kinds = (kind if isinstance(kind, type) else kind.__args__[0] for kind in known if kind is not Any)
     return list(dict.fromkeys(kinds))
 
 

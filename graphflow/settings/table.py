@@ -160,6 +160,22 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WebhooksSettings:
+    secrets: tuple[str, ...] = _setting(
+        (),
+        "Secrets that sign webhooks, `whsec_BASE64` or any text; each signs, so that receivers can change to a new one."
+        " Empty: a query with `webhook` is refused. See [background runs](../how-to/background-runs.md).",
+        secret=True,
+    )
+    private_hosts: tuple[str, ...] = _setting((), "Hosts that webhooks may reach although their addresses are private.")
+    timeout_s: float = _setting(10.0, "Time in which a receiver answers.", unit="s", least=0.1)
+    max_attempts: int = _setting(16, "Attempts of a delivery, the first included.", least=1, most=100)
+    retry_s: float = _setting(
+        5.0, "Pause before the second attempt; it doubles with each, up to an hour.", unit="s", least=0.01
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LlmSettings:
     provider: str | None = _setting(None, "Provider of agents that name none.", env="LLM_PROVIDER")
     api_key: str | None = _setting(
@@ -282,6 +298,7 @@ class Settings:
     tools: ToolsSettings = ToolsSettings()
     bash: BashSettings = BashSettings()
     http: HttpSettings = HttpSettings()
+    webhooks: WebhooksSettings = WebhooksSettings()
     llm: LlmSettings = LlmSettings()
     store: StoreSettings = StoreSettings()
     memory: MemorySettings = MemorySettings()

@@ -388,6 +388,13 @@ class EncryptedCheckpointer:
         rows = await (await self._ready()).queue(thread_id, kind=kind, owner=owner, limit=limit)
         return [_replace(row, body=self.cipher.decrypt(Place("input", row.thread_id), row.body)) for row in rows]
 
+    async def unparked(self, kind: str, *, limit: int = 1000) -> list[tuple[Queued, ThreadRow]]:
+        rows = await (await self._ready()).unparked(kind, limit=limit)
+        return [
+            (_replace(row, body=self.cipher.decrypt(Place("input", row.thread_id), row.body)), self._row(thread))
+            for row, thread in rows
+        ]
+
     async def queued(self, thread_id: str) -> tuple[int, bytes] | None:
         found = await (await self._ready()).queued(thread_id)
         return None if found is None else (found[0], self.cipher.decrypt(Place("input", thread_id), found[1]))

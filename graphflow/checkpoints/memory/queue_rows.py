@@ -18,6 +18,8 @@ class QueueRows:
         self._last = 0
         self.parked: dict[str, tuple[int, int]] = {}
         """Thread → its fence, and the newest position, when its inputs were found to wait behind open questions."""
+        self._parked_alone: dict[int, int] = {}
+        """Position of an entry that was parked alone → its thread's fence then."""
 
     def push(self, thread_id: str, entry: QueuedEntry) -> int:
         """Its position."""
@@ -30,6 +32,7 @@ class QueueRows:
 
     def drop(self, position: int) -> None:
         self.parked.pop(self._entries.pop(position)[0], None)
+        self._parked_alone.pop(position, None)
 
     def drop_thread(self, thread_id: str) -> None:
         self._entries = {at: (name, entry) for at, (name, entry) in self._entries.items() if name != thread_id}
@@ -40,21 +43,27 @@ class QueueRows:
             if thread_id in (None, name) and kind in (None, entry.kind):
                 yield Queued(thread_id=name, position=position, kind=entry.kind, body=entry.body, at=entry.at)
 
-    def park(self, thread_id: str, fence: int) -> None:
-        self.parked[thread_id] = fence, self._last
+    def park(self, thread_id: str, fence: int, position: int | None) -> None:
+        if position is None:
+            self.parked[thread_id] = fence, self._last
+        elif self.holds(thread_id, position):
+            self._parked_alone[position] = fence
+
+    def is_parked_alone(self, position: int, fence: int) -> bool:
+        return self._parked_alone.get(position) == fence
 
     def threads(self) -> dict[str, int]:
         """Threads that something waits for, the longest waiting first; each with the position of the newest."""
         found: dict[str, int] = {}
         for position, (name, entry) in self._entries.items():
-            if entry.kind != "stop":
+            if entry.kind not in ("stop", "webhook"):
                 # A signal is never parked.
                 found[name] = max(found.get(name, 0), position if entry.kind == "input" else self._last + 1)
         return found
 
     def copies(self, thread_id: str) -> list[QueuedEntry]:
         """A thread's entries as an export has them."""
-        return [entry for name, entry in self._entries.values() if name == thread_id]
+        return [entry for name, entry in self._entries.values() if name == thread_id and entry.kind != "webhook"]
 
     def rewrite(self, change: Rewrite) -> None:
         for position, (name, entry) in self._entries.items():

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from graphflow.checkpoints import errors, export
 from graphflow.checkpoints.ids import check_text
 from graphflow.checkpoints.memory.tables import Tables
-from graphflow.checkpoints.rows import Queued
+from graphflow.checkpoints.rows import Queued, ThreadRow
 
 
 class MemoryQueues:
@@ -56,15 +56,25 @@ class MemoryQueues:
                 if not row.is_driven(now) and parked.get(row.id, (row.fence, -1)) < (row.fence, newest)
             ]
 
+    async def unparked(self, kind: str, *, limit: int = 1000) -> list[tuple[Queued, ThreadRow]]:
+        with self._locked(kind):
+            queue, threads = self._tables.queue, self._tables.threads
+            chosen = (
+                (row, self._tables.row(threads[row.thread_id]))
+                for row in queue.rows(kind=kind)
+                if not queue.is_parked_alone(row.position, threads[row.thread_id].fence)
+            )
+            return [found for found, _ in zip(chosen, range(limit), strict=False)]
+
     async def still_queued(self, first: int, last: int) -> set[int]:
         with self._lock:
             return {row.position for row in self._tables.queue.rows(kind="input") if first <= row.position <= last}
 
-    async def park(self, thread_id: str, fence: int) -> None:
+    async def park(self, thread_id: str, fence: int, *, position: int | None = None) -> None:
         with self._locked(thread_id):
             row = self._tables.threads.get(thread_id)
             if row is not None and row.fence == fence and row.facts.status in ("waiting", "stopped"):
-                self._tables.queue.park(thread_id, fence)
+                self._tables.queue.park(thread_id, fence, position)
 
     async def stopped(self, now: int, *, limit: int = 100) -> list[str]:
         with self._lock:

@@ -52,7 +52,8 @@ _LOCK_RESTING = SharedStatement(
     "SELECT fence FROM @.threads WHERE id = $1 AND fence = $2 AND status IN ('waiting', 'stopped') @lock", "dl", "i"
 )
 _PARK = SharedStatement("UPDATE @.inputs SET parked = true WHERE thread = $1 AND kind = 'input' AND NOT parked", "d")
-_UNPARK = SharedStatement("UPDATE @.inputs SET parked = false WHERE thread = $1 AND parked", "d")
+_PARK_ONE = SharedStatement("UPDATE @.inputs SET parked = true WHERE thread = $1 AND position = $2", "dl")
+_UNPARK = SharedStatement("UPDATE @.inputs SET parked = false WHERE thread = $1 AND parked AND kind = 'input'", "d")
 _ATTEMPT = SharedStatement(
     "UPDATE @.threads SET attempts = CASE WHEN attempted = $2 THEN attempts + 1 ELSE 1 END, attempted = $2"
     " WHERE id = $1 RETURNING attempts",
@@ -92,10 +93,10 @@ def lapse(owner: str) -> Work[None]:
     yield [_LAPSE(owner)]
 
 
-def park(thread_id: str, fence: int) -> Work[None]:
+def park(thread_id: str, fence: int, *, position: int | None = None) -> Work[None]:
     # The lock makes whoever takes the thread meanwhile come after this, or this find another fence: `unpark` misses nothing.
     if (yield from one(_LOCK_RESTING(thread_id, fence))):
-        yield [_PARK(thread_id)]
+        yield [_PARK(thread_id) if position is None else _PARK_ONE(thread_id, position)]
 
 
 def count_attempt(thread_id: str, checkpoint_id: str) -> Work[int]:

@@ -116,6 +116,7 @@ class SqlCheckpointer(ABC):
         return (entries[0].position, entries[0].body) if entries else None
 
     queue = _method(Checkpointer.queue, "_ask", lists.queue)
+    unparked = _method(Checkpointer.unparked, "_ask", lists.unparked)
     queue_size = _method(Checkpointer.queue_size, "_ask", lists.queue_size)
 
     still_queued = _method(Checkpointer.still_queued, "_ask", lists.still_queued)

@@ -73,11 +73,17 @@ _QUEUE = SharedStatement(
     "dttl",
     "dityi",
 )
+_UNPARKED = SharedStatement(
+    f"SELECT q.thread, q.position, q.kind, q.body, q.at, {THREAD_COLUMNS} FROM @.inputs q JOIN @.threads t ON t.id = q.thread"  # noqa: S608 – constants only
+    " WHERE q.kind = $1 AND NOT q.parked AND q.kind <> 'stop' ORDER BY q.position LIMIT $2",
+    "tl",
+    "dityi" + THREAD_TYPES,
+)
 _QUEUE_SIZE = SharedStatement("SELECT count(*) FROM @.inputs WHERE kind = $1", "t", "i")
 _OWNERS = SharedStatement("SELECT DISTINCT owner FROM @.threads WHERE owner IS NOT NULL AND lease_until > $1", "l", "t")
 _QUEUES = SharedStatement(
     "SELECT t.id FROM @.threads t JOIN (SELECT thread, min(position) AS first FROM @.inputs"
-    " WHERE NOT parked AND kind <> 'stop' GROUP BY thread) q ON t.id = q.thread"
+    " WHERE NOT parked AND kind <> 'stop' AND kind <> 'webhook' GROUP BY thread) q ON t.id = q.thread"
     " WHERE t.owner IS NULL OR t.lease_until <= $1 ORDER BY q.first",
     "l",
     "d",
@@ -174,6 +180,10 @@ def queue(
     thread_id: str | None = None, *, kind: str | None = None, owner: str | None = None, limit: int = 100
 ) -> Work[list[Queued]]:
     return [queue_row(row) for row in (yield from one(_QUEUE(thread_id, kind, owner, limit)))]
+
+
+def unparked(kind: str, *, limit: int = 1000) -> Work[list[tuple[Queued, ThreadRow]]]:
+    return [(queue_row(row[:5]), thread_row(row[5:])) for row in (yield from one(_UNPARKED(kind, limit)))]
 
 
 def queue_size(kind: str) -> Work[int]:

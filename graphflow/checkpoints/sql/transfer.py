@@ -30,7 +30,9 @@ _INTERRUPTS = SharedStatement(
     "d",
     INTERRUPT_TYPES,
 )
-_INPUTS = SharedStatement("SELECT body, at, kind FROM @.inputs WHERE thread = $1 ORDER BY position", "d", "yit")
+_INPUTS = SharedStatement(
+    "SELECT body, at, kind FROM @.inputs WHERE thread = $1 AND kind <> 'webhook' ORDER BY position", "d", "yit"
+)
 _RUNS = SharedStatement("SELECT run FROM @.runs WHERE thread = $1 ORDER BY run", "d", "d")
 ROWS_AT_ONCE = 500
 """Rows that are sent together."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from graphflow.runtime.result import RunStatus
 from graphflow.runtime.runs.run_list import RunState
@@ -49,6 +49,18 @@ class RunResource(RunLine):
     """Of a completed run."""
     interrupts: list[OpenQuestion]
     """What it asks people now."""
+
+
+class RunAccepted(AnswerData):
+    """A run that goes on in the background."""
+
+    run_id: str
+    chat_id: str
+    request_id: str | None = None
+    status: Literal["queued", "running"]
+    queue_position: int | None = None
+    """1: it is next."""
+    links: RunLinks
 
 
 class RunOutcome(AnswerData):
@@ -112,3 +124,5 @@ RUNS: dict[str, Any] = {
     "delete /api/threads/{thread_id}/queue/{run_id}": Withdrawn,
 }
 """Method and path → `data` of the answer."""
+ACCEPTED: dict[str, Any] = {"post /api/query": RunAccepted}
+"""The same of an answer with status 202."""

@@ -26,6 +26,7 @@ from graphflow.server.routes._parts import (
 from graphflow.server.routes._queued import one_body_later, stream_later
 from graphflow.service.queued_inputs import QueuedInput, find_queued
 from graphflow.service.requests import SubmitRequest, bad_argument
+from graphflow.service.runs.background import check_webhook, in_background
 from graphflow.service.runs.event_stream import join
 from graphflow.service.runs.query import query
 from graphflow.service.runs.run_resource import list_runs, run_resource
@@ -35,14 +36,25 @@ router = APIRouter(prefix="/api", tags=["runs"])
 
 
 @router.post(
-    "/query", summary="Start a run", dependencies=[Depends(needs("run"))], openapi_extra=schema(QueryBody), **EVENTS
+    "/query",
+    summary="Start a run",
+    dependencies=[Depends(needs("run"))],
+    openapi_extra=schema(QueryBody),
+    responses={**EVENTS["responses"], 202: {"description": "The run goes on in the background."}},
 )
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
-    """Starts a run and streams its events, or with `stream: false` returns one JSON body when it ends or waits."""
+    """Starts a run and streams its events; with `stream: false` returns one JSON body when it ends or waits, with `background` 202."""
     caller, context = caller_of(request), application(request)
+    if given.background and given.on_disconnect == "cancel":
+        raise bad_argument("onDisconnect", "`cancel` does not go with `background`: nobody stays connected")
+    if given.webhook is not None:
+        await check_webhook(context, given.webhook, background=given.background)
     # The room counts while the run is being begun; then the run itself counts.
     with room_for_run(request):
         begun = await query(context, given.to_request(), caller=caller)
+    if given.background:
+        accepted = await in_background(context, begun, given.webhook)
+        return success(accepted, status=202, headers={"Location": accepted["links"]["self"]})
     if isinstance(begun, QueuedInput):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)

@@ -312,6 +312,27 @@ class Inbox(Suite):
         assert await store.queues(NOW) == ["thread"]
 
     @promise
+    async def test_webhooks_make_no_queue_due_and_one_may_be_parked_alone(self, store: Checkpointer) -> None:
+        driver = await drive(store)
+        await driver.commit(driver.record(), facts=facts(status="waiting"), release=True)
+        first, second = [await store.enqueue("thread", body, now=NOW, kind="webhook") for body in (b"1", b"2")]
+
+        async def found() -> list[tuple[bytes, str]]:
+            return [(entry.body, row.thread_id) for entry, row in await store.unparked("webhook")]
+
+        assert await store.queues(NOW) == [] and await store.unparked("input") == []
+        assert await found() == [(b"1", "thread"), (b"2", "thread")]
+        await store.park("thread", driver.fence - 1, position=first)
+        assert len(await found()) == 2, "an older fence parks nothing"
+        await store.park("thread", driver.fence, position=first)
+        assert await found() == [(b"2", "thread")]
+        await drive(store)
+        assert await found() == [(b"1", "thread"), (b"2", "thread")], "the thread was taken again"
+        assert await store.withdraw("thread", second)
+        lines = [line async for line in store.export_thread("thread")]
+        assert not [line for line in lines if line["kind"] == "input"], "a copy of the thread calls nobody"
+
+    @promise
     async def test_a_request_to_stop_makes_no_queue_due(self, store: Checkpointer) -> None:
         driver = await drive(store)
         await store.enqueue("thread", b"stop", now=NOW, kind="stop")

@@ -7,12 +7,17 @@ resolves to something else a moment later reaches nothing. Every redirect is a n
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphflow.tools.builtin.addresses import (
+    RequestRefused,
+    Resolve,
+    parsed_url,
+    pinned_request,
+    public_address,
+    resolve_by_system,
+)
 from graphflow.tools.builtin.charsets import codec_of
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolResult, failed
@@ -20,8 +25,6 @@ from graphflow.tools.result import ToolResult, failed
 if TYPE_CHECKING:
     import httpx
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""`(host, port) → addresses`."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Methods that are safe by HTTP's definition: repeating one after a timeout changes nothing.
 _ONLY_LOOKS = ("GET", "HEAD", "OPTIONS")
@@ -32,8 +35,6 @@ _OWN_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "proxy-authorization", "accept-encoding"}
 )
 _SECRET_HEADERS = ("authorization", "cookie")
-# `ipaddress` counts the NAT64 prefix as global, though it leads to any IPv4 address.
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +48,6 @@ class HttpPolicy:
     """Hosts that may have private addresses; no other may."""
     max_bytes: int = 1_048_576
     timeout_s: float = 30.0
-
-
-class RequestRefused(Exception):
-    """A request that the policy forbids."""
-
-
-async def resolve_by_system(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, as the system resolves them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_system) -> Tool:
@@ -118,7 +109,7 @@ class _Sender:
         import httpx
 
         given = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
-        target = _parsed(url)
+        target = parsed_url(url)
         # A proxy from the environment would resolve the host itself and get around the check of its address.
         async with httpx.AsyncClient(trust_env=False, timeout=self._policy.timeout_s) as client:
             # Redirects are followed here, not by httpx: each target is checked like the first one.
@@ -128,7 +119,7 @@ class _Sender:
                 try:
                     if response.status_code not in _REDIRECTS or "location" not in response.headers:
                         return await self._answer(target, response)
-                    following = _parsed(str(target.join(response.headers["location"])))
+                    following = parsed_url(str(target.join(response.headers["location"])))
                 finally:
                     await response.aclose()
                 # Credentials were meant for the first host; as browsers do, they are not handed on to another.
@@ -147,17 +138,9 @@ class _Sender:
         """The request to the one address that was checked; name and certificate stay the host's."""
         if method not in self._policy.methods:
             raise RequestRefused(f"method {method!r} is not allowed; methods are {', '.join(self._policy.methods)}")
-        # Connecting to the address that was checked leaves no second look-up that could answer differently (DNS rebinding).
         address = await self._address(url)
-        host = url.netloc.decode("ascii")
-        return client.build_request(
-            method,
-            url.copy_with(host=address, userinfo=b""),
-            # Uncompressed, so that a small answer can't unpack to more than `max_bytes`.
-            headers={**headers, "Host": host, "Accept-Encoding": "identity"},
-            content=body,
-            extensions={"sni_hostname": url.raw_host.decode("ascii")},
-        )
+        # Uncompressed, so that a small answer can't unpack to more than `max_bytes`.
+        return pinned_request(client, method, url, address, {**headers, "Accept-Encoding": "identity"}, body)
 
     async def _address(self, url: httpx.URL) -> str:
         # A trailing dot names the same host, and must not get around the list.
@@ -166,17 +149,7 @@ class _Sender:
             raise RequestRefused(
                 f"host {host!r} is not allowed; hosts are {', '.join(self._policy.hosts) or 'none'}{self._came_from}"
             )
-        port = url.port or (443 if url.scheme == "https" else 80)
-        try:
-            addresses = await self._resolve(host, port)
-        except (OSError, UnicodeError) as error:
-            raise RequestRefused(f"host {host!r} can't be resolved: {error}") from None
-        if not addresses:
-            raise RequestRefused(f"host {host!r} has no address")
-        # One bad address refuses the host: which of several is connected to is not for the DNS server to choose.
-        if host not in self._policy.private_hosts and (bad := next(filter(_is_inside, addresses), None)):
-            raise RequestRefused(f"host {host!r} has the address {bad}, which is not a public address{self._came_from}")
-        return addresses[0]
+        return await public_address(url, self._policy.private_hosts, self._resolve, came_from=self._came_from)
 
     async def _answer(self, url: httpx.URL, response: httpx.Response) -> dict[str, Any] | ToolResult:
         body, cut = bytearray(), False
@@ -200,18 +173,6 @@ class _Sender:
         return ToolResult(status="partial", data={**data, "truncated": True}, text=text)
 
 
-def _parsed(url: str) -> httpx.URL:
-    import httpx
-
-    try:
-        target = httpx.URL(url)
-    except (httpx.InvalidURL, ValueError) as error:
-        raise RequestRefused(f"{url!r:.200} is not a URL: {error}") from None
-    if target.scheme not in ("http", "https") or not target.host:
-        raise RequestRefused(f"{url!r:.200} is not an http or https URL")
-    return target
-
-
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
@@ -219,17 +180,3 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 def _names(allowed: str, host: str) -> bool:
     allowed = allowed.lower()
     return host == allowed.removeprefix(".") or (allowed.startswith(".") and host.endswith(allowed))
-
-
-def _is_inside(text: str) -> bool:
-    """Whether an address is none of the public internet: private, loopback, link-local, reserved, or a wrapper of such."""
-    # The part after `%` names an interface and says nothing about the address itself.
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        # IPv6 forms that carry an IPv4 address reach that address through a gateway.
-        wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if address in _NAT64:
-            wrapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-        if wrapped is not None and not wrapped.is_global:
-            return True
-    return not address.is_global or address.is_multicast

@@ -1,0 +1,109 @@
+"""Addresses that this process may call for somebody else: public ones, unless a host is allowed by name.
+
+Names are resolved here, every address is checked, and the connection goes to the address that was checked: a name that
+resolves to something else a moment later reaches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import httpx
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""`(host, port) → addresses`."""
+# `ipaddress` counts the NAT64 prefix as global, though it leads to any IPv4 address.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class RequestRefused(Exception):
+    """A request that the policy forbids."""
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, as the system resolves them."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def parsed_url(url: str) -> httpx.URL:
+    """The URL of a server.
+
+    Raises:
+        RequestRefused: it is none.
+    """
+    import httpx
+
+    try:
+        target = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise RequestRefused(f"{url!r:.200} is not a URL: {error}") from None
+    if target.scheme not in ("http", "https") or not target.host:
+        raise RequestRefused(f"{url!r:.200} is not an http or https URL")
+    return target
+
+
+async def public_address(
+    url: httpx.URL, private_hosts: Collection[str] = (), resolve: Resolve = resolve_by_system, *, came_from: str = ""
+) -> str:
+    """The address to connect to.
+
+    Args:
+        private_hosts: hosts that may have private addresses.
+        came_from: what led there, for the error.
+
+    Raises:
+        RequestRefused: the host can't be resolved, or one of its addresses is not public.
+    """
+    # A trailing dot names the same host, and must not get around the list.
+    host = url.host.rstrip(".").lower()
+    try:
+        addresses = await resolve(host, url.port or (443 if url.scheme == "https" else 80))
+    except (OSError, UnicodeError) as error:
+        raise RequestRefused(f"host {host!r} can't be resolved: {error}") from None
+    if not addresses:
+        raise RequestRefused(f"host {host!r} has no address")
+    # One bad address refuses the host: which of several is connected to is not for the DNS server to choose.
+    if host not in private_hosts and (bad := next(filter(_is_inside, addresses), None)):
+        raise RequestRefused(f"host {host!r} has the address {bad}, which is not a public address{came_from}")
+    return addresses[0]
+
+
+def pinned_request(
+    client: httpx.AsyncClient,
+    method: str,
+    url: httpx.URL,
+    address: str,
+    headers: Mapping[str, str],
+    body: str | bytes | None,
+) -> httpx.Request:
+    """The request to the one address that was checked; name and certificate stay the host's.
+
+    Connecting to that address leaves no second look-up that could answer differently (DNS rebinding).
+    """
+    return client.build_request(
+        method,
+        url.copy_with(host=address, userinfo=b""),
+        headers={**headers, "Host": url.netloc.decode("ascii")},
+        content=body,
+        extensions={"sni_hostname": url.raw_host.decode("ascii")},
+    )
+
+
+def _is_inside(text: str) -> bool:
+    """Whether an address is none of the public internet: private, loopback, link-local, reserved, or a wrapper of such."""
+    # The part after `%` names an interface and says nothing about the address itself.
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        # IPv6 forms that carry an IPv4 address reach that address through a gateway.
+        wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if address in _NAT64:
+            wrapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if wrapped is not None and not wrapped.is_global:
+            return True
+    return not address.is_global or address.is_multicast
