@@ -40,6 +40,7 @@ class Receiver:
     """A server that takes webhooks, and answers each with the next of its statuses, then with 200."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.statuses: list[int] = []
         self.got: list[tuple[dict[str, str], bytes]] = []
         self._more = asyncio.Condition()
