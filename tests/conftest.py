@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graphflow import MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
+from graphflow.checkpoints.checkpointer import Checkpointer
 from tests.memory_folder import use_memory
 from tests.postgres import Schemas
 from tests.postgres_server import PostgresServer
@@ -65,6 +67,20 @@ def schemas(postgres: PostgresServer) -> Iterator[Schemas]:
     """A database of this process on the session's server, and empty schemas in it."""
     with postgres.database() as url, Schemas(url) as made:
         yield made
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Checkpointer]:
+    """A fresh store of each kind: what is promised of threads is kept by all of them."""
+    if request.param == "postgres":
+        schemas: Schemas = request.getfixturevalue("schemas")
+        made: Checkpointer = PostgresCheckpointer(schemas.url, schema=schemas.take())
+    else:
+        made = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "t.db")
+    yield made
+    await made.close()
+    if request.param == "postgres":
+        schemas.empty()
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ import msgspec
 
 from graphflow import events as ev
 from graphflow.errors import StreamBroken
+from graphflow.runtime.runs.event_ring import block_id
 
 AFTER_WAITING = (ev.RequestSubmit, ev.InterruptResolve, ev.RunResume, ev.RunCancel, ev.RunError)
 """What may follow `run.waiting`, until the run goes on (spec 3.3)."""
@@ -217,7 +218,7 @@ class StreamRules:
             again = self._answered and kind is ev.RunWaiting
             _demand(again or kind in AFTER_WAITING, "the run waits: only what leads on from it may come")
         if self._fresh is not None:
-            _demand(_block_id(event) == self._fresh, f"the first piece of block {self._fresh!r} must follow its start")
+            _demand(block_id(event) == self._fresh, f"the first piece of block {self._fresh!r} must follow its start")
             self._fresh = None
         self._seq = event.seq
         self._at = event.timestamp
@@ -302,7 +303,7 @@ class StreamRules:
         _demand(not left, f"text blocks of the same node run are open: {left}")
 
     def _start(self, event: Any) -> None:
-        self._open(_block_id(event), event)
+        self._open(block_id(event), event)
 
     def _piece(self, event: Any) -> None:
         block = self._known(event, ("open",), "it is not open")
@@ -320,7 +321,7 @@ class StreamRules:
 
     def _snapshot(self, event: Any) -> None:
         """Closes nothing; of a block that the stream does not show it stands for the whole of it."""
-        key = _block_id(event)
+        key = block_id(event)
         # A live stream has the block itself as well; a rebuilt one has only the snapshot.
         if key in self._blocks:
             self._of_task(event.task_id)
@@ -329,8 +330,8 @@ class StreamRules:
 
     def _result(self, event: Any) -> None:
         # The call may have begun in the run that this one goes on from.
-        if self._inherits and _block_id(event) not in self._blocks:
-            self._blocks[_block_id(event)] = _Block(event.type.partition(".")[0], None, "ended")
+        if self._inherits and block_id(event) not in self._blocks:
+            self._blocks[block_id(event)] = _Block(event.type.partition(".")[0], None, "ended")
         self._known(event, ("ended", "param"), "its input must be closed, and it has one result").state = "answered"
 
     def _param(self, event: ev.ActionParam) -> None:
@@ -339,7 +340,7 @@ class StreamRules:
         self._known(event, ("ended",), "it comes once, between action.end and action.result").state = "param"
 
     def _known(self, event: Any, states: Iterable[str], rule: str) -> _Block:
-        key = _block_id(event)
+        key = block_id(event)
         block = self._blocks.get(key)
         if block is None or block.kind != event.type.partition(".")[0]:
             raise StreamBroken(f"no {event.type.partition('.')[0]} has the id {key!r}")
@@ -373,15 +374,6 @@ class StreamRules:
 def _demand(kept: bool, rule: str) -> None:
     if not kept:
         raise StreamBroken(rule)
-
-
-def _block_id(event: ev.Event) -> str:
-    """The id of the block that an event is of; "" for other events."""
-    for name in ("content_id", "reasoning_id", "tool_id", "action_id"):
-        # `request.submit` names the call that it answers and is not a piece of it.
-        if (key := getattr(event, name, None)) is not None and not isinstance(event, ev.RequestSubmit):
-            return str(key)
-    return ""
 
 
 _Rule = Callable[[StreamRules, Any], None]

@@ -8,37 +8,20 @@ in which the run is ended; `make test` draws some, `make test-long` takes all.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from graphflow import MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
+from graphflow import MemoryCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.node_run import NodeRun
 from tests.campaign import size
 from tests.crash.ending import broken_by, cases
-from tests.postgres import Schemas
 
 CASES = size(200, long=1_000_000)
 """How many each store takes, at most."""
 
 pytestmark = pytest.mark.campaign
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Checkpointer]:
-    """An empty store of each kind, for all cases."""
-    if request.param == "postgres":
-        schemas: Schemas = request.getfixturevalue("schemas")
-        made: Checkpointer = PostgresCheckpointer(schemas.url, schema=schemas.take())
-    else:
-        made = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "t.db")
-    yield made
-    await made.close()
-    if request.param == "postgres":
-        schemas.empty()
 
 
 async def test_a_run_that_is_cancelled_anywhere_does_nothing_after_it_and_nothing_twice(

@@ -20,6 +20,7 @@ from graphflow.events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
+    RequestSubmit,
     ToolArgs,
     ToolEnd,
     ToolStart,
@@ -153,9 +154,10 @@ class RunLog:
 
 
 def block_id(event: Event) -> str:
-    """The id of the block that the event is part of."""
+    """The id of the block that the event is a part of; "" for one that is part of none."""
     for field in ("content_id", "reasoning_id", "tool_id", "action_id"):
         value = getattr(event, field, None)
-        if value is not None:
+        # `request.submit` names the call that it answers and is no part of it.
+        if value is not None and not isinstance(event, RequestSubmit):
             return str(value)
-    raise TypeError(f"{event.type} is not part of a block")
+    return ""

@@ -90,13 +90,8 @@ async def taken(
     frees: bool = False,
 ) -> AsyncIterator[Taking]:
     """The thread, taken; given back if the block fails. See `concurrency.take`."""
-    taking = Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
-    try:
-        yield taking
-    # Also on cancellation: leases are renewed per process, so a thread without a run would stay taken.
-    except BaseException:
-        await taking.give_back()
-        raise
+    async with runs.held(await take(runs, thread_id, create=create, new=new, frees=frees)) as row:
+        yield Taking(host, runs, row)
 
 
 def make_executor(
