@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from graphflow import Tool, tool
 from graphflow.graph.validation.validate import check_document
+from graphflow.models.deltas import Delta, Finish, TextDelta, Usage
 from graphflow.models.pool import ModelPool
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.nodes.kinds import NodeKinds
+from graphflow.nodes.model import MODEL_SERVICES
 from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.registry import ToolRegistry
@@ -46,6 +48,10 @@ class Outside:
     def __init__(self, point: str, thread: str) -> None:
         self.thread = thread
         self.effects: Counter[str] = Counter()
+        self.asked: Counter[str] = Counter()
+        """Calls of a model by nodes, by what they ask for."""
+        self.answered: Counter[str] = Counter()
+        """Those whose answer has come to its end."""
         self.struck = asyncio.Event()
         """The code is where it is to be cancelled."""
         self.disturbed = True
@@ -263,6 +269,68 @@ MANNERS: dict[str, Work] = {
         writes_at_the_end_of_a_block, swallows_at_the_end_of_a_block, works_in_a_group, writes_in_a_group, leaves_a_task_behind,
     )
 }  # fmt: skip
+
+
+# --- manners of code that calls a model
+
+
+async def _calls(out: Outside, ctx: Any) -> None:
+    await out.here("before a")
+    await ctx.call_model("a", model=SPEAKER, stream=True)
+    await out.here("between")
+    await ctx.call_model("b", model=SPEAKER, stream=False)
+    await out.here("at the end")
+
+
+async def calls(out: Outside, ctx: Any) -> None:
+    await _calls(out, ctx)
+
+
+async def calls_finally(out: Outside, ctx: Any) -> None:
+    try:
+        await _calls(out, ctx)
+    finally:
+        await ctx.call_model("late", model=SPEAKER)
+
+
+async def swallows_in_a_call(out: Outside, ctx: Any) -> None:
+    try:
+        await _calls(out, ctx)
+    except asyncio.CancelledError:
+        await ctx.call_model("late", model=SPEAKER)
+
+
+async def calls_in_a_group(out: Outside, ctx: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_calls(out, ctx))
+        group.create_task(asyncio.sleep(0))
+
+
+CALL_MANNERS: dict[str, Work] = {
+    work.__name__: work for work in (calls, calls_finally, swallows_in_a_call, calls_in_a_group)
+}
+SPEAKER = "speaker"
+WORDS = "is", " said"
+
+
+class Speaker(ScriptedModel):
+    """Answers what it is asked for in two pieces, and can be cut off around each."""
+
+    def __init__(self, out: Outside) -> None:
+        super().__init__(model=SPEAKER)
+        self._out = out
+
+    async def stream(self, messages: Any, tools: Any = (), options: Any = None) -> AsyncGenerator[Delta, None]:
+        what = messages[-1].content
+        self._out.asked[what] += 1
+        await self._out.here(f"{what} begun")
+        yield TextDelta(f"{what} {WORDS[0]}")
+        await self._out.here(f"{what} done")
+        yield TextDelta(WORDS[1])
+        self._out.answered[what] += 1
+        yield Finish("stop", "stop", Usage(prompt_tokens=10, completion_tokens=5))
+
+
 TOOL_MANNERS = ("passes_it_on", "swallows_in_the_act", "shields_the_act")
 """Manners that tools have, too: what they do is one act."""
 WRITE_ALSO_UNDISTURBED = (
@@ -425,7 +493,7 @@ def open_case(case: Case, out: Outside, store: Any, clock: MovedClock) -> Compil
     """The graph of a case over a store."""
 
     async def work(state: Any, ctx: Any) -> dict[str, Any]:
-        await MANNERS[case.manner](out, ctx)
+        await (MANNERS | CALL_MANNERS)[case.manner](out, ctx)
         return {"n": 1}
 
     async def first(state: Any, ctx: Any) -> None:
@@ -457,6 +525,10 @@ def open_case(case: Case, out: Outside, store: Any, clock: MovedClock) -> Compil
         check_document(document(case.place, case.how), kinds),
         kinds=kinds,
         checkpointer=store,
-        services={"tool": ToolRunner(registry), "model": ModelPool(lambda provider, name: ScriptedModel(SCRIPT))},
+        services={
+            **MODEL_SERVICES,
+            "tool": ToolRunner(registry),
+            "model": ModelPool(lambda provider, name: Speaker(out) if name == SPEAKER else ScriptedModel(SCRIPT)),
+        },
         clock=clock,
     )

@@ -8,6 +8,7 @@ in which the run is ended; `make test` draws some, `make test-long` takes all.
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -16,10 +17,11 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.node_run import NodeRun
 from tests.campaign import size
+from tests.crash.call_ending import call_cases, calls_broken_by
 from tests.crash.ending import broken_by, cases
 
-CASES = size(200, long=1_000_000)
-"""How many each store takes, at most."""
+CASES, CALLS = size(200, long=1_000_000), size(60, long=1_000_000)
+"""How many each store takes, at most: of all, and of those where a node calls a model."""
 
 pytestmark = pytest.mark.campaign
 
@@ -33,6 +35,21 @@ async def test_a_run_that_is_cancelled_anywhere_does_nothing_after_it_and_nothin
     for number, case in enumerate(drawn):
         broken += [f"{case}: {why}" for why in await broken_by(case, store, f"t{number}")]
     assert not broken, "\n".join(broken[:20])
+
+
+async def test_a_call_of_a_model_that_is_cut_off_anywhere_is_counted_once_and_a_recorded_one_is_never_made_again(
+    store: Checkpointer, request: pytest.FixtureRequest
+) -> None:
+    every = call_cases()
+    number = min(CALLS, len(every))
+    drawn = random.Random(f"calls of {request.node.callspec.params['store']}").sample(every, number)
+    broken, seen = [], Counter[str]()
+    for index, case in enumerate(drawn):
+        wrong, had = await calls_broken_by(case, store, f"c{index}")
+        broken += [f"{case}: {why}" for why in wrong]
+        seen += had
+    assert not broken, "\n".join(broken[:20])
+    assert seen["cut_off"] >= number // 8 and seen["again"] >= number // 8, f"it cut next to nothing off: {seen}"
 
 
 def _refuse_nothing(patch: pytest.MonkeyPatch) -> None:
