@@ -15,8 +15,7 @@ from graphflow.agents.registry import AgentRegistry
 from graphflow.agents.reload import AgentChanges
 from graphflow.errors import AgentNotFound
 from tests.agents.fakes import PROVIDERS, TOOLS, FakeKinds
-
-PATIENCE_S = 10
+from tests.patience import PATIENCE_S
 
 
 def plain(**fields: Any) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks"
 
@@ -44,7 +46,7 @@ def test_a_worker_tells_its_figures_as_lines_of_json():
         sys.executable, str(FOLDER / "worker.py"), "--system", "floor", "--case", "chain", "--params", '{"n": 3}',
         "--folder", str(ROOT),
     ]  # fmt: skip
-    done = subprocess.run(command, input="run\n", capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, input="run\n", capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     ready, figures = (json.loads(line) for line in done.stdout.splitlines())
     assert ready == {"ready": True}
     assert {"wall", "cpu", "grown_mib"} <= set(figures)
@@ -56,7 +58,7 @@ PROGRAMS = ("before_after", "check", "crowd", "crowd_http", "drivers", "model_cl
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_starts_from_any_folder_and_says_what_it_does(name, tmp_path):
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
 

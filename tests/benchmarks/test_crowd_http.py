@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -15,7 +17,7 @@ def test_every_stream_of_fifty_clients_is_complete_by_every_way() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "crowd_http.py")]
     command += ["--clients", "50", "--rounds", "2", "--tokens", "5", "--pause", "0.01"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     figures = json.loads(done.stdout)
     ways = [*figures["paced"].values(), *figures["full_speed"].values()]

@@ -36,12 +36,11 @@ from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.exports import picture, rich_thread
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, lines_of, messages, refused, stream
+from tests.patience import PATIENCE_S
 from tests.postgres import TABLES, Schemas
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120
-"""For what happens soon on any machine; only a failing test waits so long."""
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -25,6 +25,7 @@ from graphflow.testing.checkpointer.suite import (
     refused,
 )
 from tests.checkpoints.postgres_proxy import Proxy, proxy_to
+from tests.patience import PATIENCE_S
 from tests.postgres import Schemas
 from tests.postgres_server import PostgresServer
 
@@ -337,8 +338,8 @@ async def test_ended_sessions_are_replaced(direct: PostgresCheckpointer, schemas
 
 
 async def test_a_database_that_is_away_at_first_is_told_at_once(schemas: Schemas, schema: str) -> None:
-    store = PostgresCheckpointer("postgresql://user:hunter2@127.0.0.1:1/db", schema=schema)
-    async with asyncio.timeout(5):
+    store = PostgresCheckpointer("postgresql://user:hunter2@127.0.0.1:1/db", schema=schema, patience_s=10 * PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
         error = await refused(StoreError, store.setup())
     assert "could not be opened" in error.message
     assert "hunter2" not in error.message + repr(store) + repr(error.as_dict())

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from graphflow.checkpoints.postgres.pipeline import Call, Connection, ConnectionLost, Statement, connect
+from tests.patience import PATIENCE_S
 from tests.postgres import Schemas
 
 PID = Statement("SELECT pg_backend_pid()", "", "i")
@@ -83,7 +84,7 @@ async def assert_number_is_free(descriptor: int) -> None:
     with socket.socket(fileno=descriptor) as again, there:
         again.setblocking(False)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             loop.call_soon(there.send, b"hello")
             assert await loop.sock_recv(again, 100) == b"hello"
 
@@ -101,7 +102,7 @@ async def test_a_session_ended_during_a_statement_frees_its_socket_number(
 async def test_a_session_ended_while_idle_frees_its_socket_number(connection: Connection, terminate: Terminate) -> None:
     descriptor, pid = await attached(connection)
     await asyncio.to_thread(terminate, pid)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not connection.lost:  # nobody waits for an idle connection, so nobody is told
             await asyncio.sleep(0)
     await assert_number_is_free(descriptor)

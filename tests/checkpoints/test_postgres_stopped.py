@@ -18,10 +18,10 @@ import pytest
 from graphflow.checkpoints.postgres import stopped_clients
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.testing.checkpointer.suite import LEASE, Driver
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
 
 CHILDREN = Path(__file__).with_name("children.py")
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["newest", "oldest"])

@@ -25,6 +25,7 @@ from graphflow.checkpoints.sqlite import schema
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, messages, new_id, refused
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -147,7 +148,7 @@ async def test_commits_that_nobody_waited_for_survive_an_end_without_close(
     start: Start, tmp_path: Path, how: str
 ) -> None:
     process = start(how)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     store = SqliteCheckpointer(tmp_path / "threads.db")
     assert await messages(store, "thread", count=500) == [b"%d" % n for n in range(500)]
     await store.close()
@@ -155,7 +156,7 @@ async def test_commits_that_nobody_waited_for_survive_an_end_without_close(
 
 async def test_of_several_processes_one_drives_a_thread_and_nothing_is_lost(start: Start, tmp_path: Path) -> None:
     processes = [start("competes", name) for name in "abcde"]
-    said = [word for process in processes for word in process.communicate(timeout=60)[0].split()]
+    said = [word for process in processes for word in process.communicate(timeout=PATIENCE_S)[0].split()]
     assert len(said) == 50
     store = SqliteCheckpointer(tmp_path / "threads.db")
     kept = await messages(store, "shared", count=50)

@@ -22,9 +22,8 @@ import msgspec
 
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.server import ScriptedServer
+from tests.patience import PATIENCE_S
 
-LIMIT_S = 30.0
-"""When a process that says nothing more is given up."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
 
@@ -72,7 +71,7 @@ class Command:
             input=input,
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
@@ -168,7 +167,7 @@ class Terminal:
         """Waits for the end; the exit code."""
         while self._more():
             pass
-        self.code = self._process.wait(LIMIT_S)
+        self.code = self._process.wait(PATIENCE_S)
         return self.code
 
     def close(self) -> None:
@@ -179,9 +178,9 @@ class Terminal:
         os.close(self._terminal)
 
     def _more(self) -> bool:
-        ready, _, _ = select.select([self._terminal], [], [], LIMIT_S)
+        ready, _, _ = select.select([self._terminal], [], [], PATIENCE_S)
         if not ready:
-            raise AssertionError(f"nothing more was shown for {LIMIT_S:g} s:\n{self.text}")
+            raise AssertionError(f"nothing more was shown for {PATIENCE_S:g} s:\n{self.text}")
         try:
             data = os.read(self._terminal, 65536)
         except OSError:  # the other end is closed: Linux says EIO
@@ -229,12 +228,12 @@ class HeldModel:
     def start(self) -> str:
         """Its base URL."""
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(LIMIT_S)
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(PATIENCE_S)
         return self._server.url
 
     def stop(self) -> None:
         self.release()
-        asyncio.run_coroutine_threadsafe(self._server.aclose(), self._loop).result(LIMIT_S)
+        asyncio.run_coroutine_threadsafe(self._server.aclose(), self._loop).result(PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(LIMIT_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()

@@ -7,8 +7,9 @@ from collections import Counter
 
 from graphflow.errors import GraphflowError
 from graphflow.runtime.compiled_graph import CompiledGraph
-from tests.crash.cancellations import CALL_MANNERS, PATIENCE_S, POINTS, WORDS, Case, MovedClock, Outside, open_case
+from tests.crash.cancellations import CALL_MANNERS, POINTS, WORDS, Case, MovedClock, Outside, open_case
 from tests.crash.ending import AMONG_SIBLINGS, AROUND, PREEMPTING, ROUNDS, TURNS, WAYS, Ending
+from tests.patience import PATIENCE_S
 
 ENDINGS = [how for how in WAYS if how not in (*PREEMPTING, *AMONG_SIBLINGS)]
 """Ways to end a run that can be resumed."""
@@ -87,7 +88,7 @@ async def _miscounted(app: CompiledGraph, out: Outside, lost: int) -> list[str]:
 async def _shown_otherwise(app: CompiledGraph, out: Outside) -> list[str]:
     """Readers have the text of a shown call as often as it was answered, and nothing of a hidden one."""
     events = [event for event, _ in await app.thread(out.thread).events()]
-    texts = Counter(event.text for event in events if event.type == "content.snapshot")
+    texts = Counter(getattr(event, "text", "") for event in events if event.type == "content.snapshot")
     whole = {what: texts[f"{what} {''.join(WORDS)}"] for what in "ab"}
     return [] if whole["b"] == 0 and whole["a"] <= out.answered["a"] else [f"the log has {dict(texts)}"]
 

@@ -24,8 +24,8 @@ from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.runner import ToolRunner
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 60
 POINTS = ("before a", "a begun", "a done", "between", "b begun", "b done", "at the end")
 """The awaits of the code: `a` and `b` are writes, `begun` before one has happened and `done` after it."""
 

@@ -13,7 +13,6 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.result import RunResult
 from tests.crash.cancellations import (
     MANNERS,
-    PATIENCE_S,
     POINTS,
     THREAD_MANNERS,
     TOOL_MANNERS,
@@ -24,6 +23,7 @@ from tests.crash.cancellations import (
     open_case,
 )
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 
 TURNS = 30
 """Turns of the event loop in which code that is left behind would act, if it could."""

@@ -18,8 +18,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60
 
 
 _FENCE = re.compile(
@@ -135,7 +136,7 @@ def run_page(path: Path, folder: Path) -> None:
 
 def _check(command: list[str], expected: str, place: str, folder: Path) -> None:
     done = subprocess.run(
-        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     told = f"{place}: {command[-1]}\n--- printed\n{done.stdout}--- errors\n{done.stderr}"
     assert done.returncode == 0, f"exit code {done.returncode}\n{told}"

@@ -16,6 +16,7 @@ import pytest
 from docs.generators import http_api
 from tests.docs.blocks import ROOT, blocks_of, environment, working_copy
 from tests.needs import need
+from tests.patience import PATIENCE_S
 
 ORDER = {"POST": 1, "GET": 2, "PATCH": 4, "DELETE": 5}
 LATE = {
@@ -78,10 +79,10 @@ def test_every_curl_command_works(served: tuple[str, Path]) -> None:
 
     def start(body: dict[str, Any], until: str = '"type":"interrupt.request"') -> None:
         """Starts a run and returns once its response has a line with `until`; the run goes on without its client."""
-        command = ["curl", "-siN", "-m", "20", f"{url}/api/query", "-d", json.dumps(body)]
+        command = ["curl", "-siN", "-m", str(PATIENCE_S), f"{url}/api/query", "-d", json.dumps(body)]
         background.append(call := subprocess.Popen(command, stdout=subprocess.PIPE))
         assert call.stdout is not None
-        # curl ends by itself after 20 s, so a response that never says it fails here instead of hanging.
+        # curl ends by itself some time, so a response that never says it fails here instead of hanging.
         assert any(until.encode() in line for line in call.stdout), until
 
     try:
@@ -151,8 +152,8 @@ def chosen(name: str, ids: dict[str, str], url: str) -> dict[str, str]:
 
 def run(command: str, url: str, folder: Path, ids: dict[str, str]) -> str:
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command.replace("curl ", "curl -sS --fail-with-body -m 20 ", 1).replace("localhost:8080", url)],
-        cwd=folder, env=environment(folder) | ids, capture_output=True, text=True, timeout=30, check=False,
+        ["bash", "-euo", "pipefail", "-c", command.replace("curl ", f"curl -sS --fail-with-body -m {PATIENCE_S} ", 1).replace("localhost:8080", url)],
+        cwd=folder, env=environment(folder) | ids, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     assert '"code":4' not in done.stdout[:10]

@@ -20,6 +20,7 @@ from graphflow.graph.definition.source import Source, parse_source, read_source
 from graphflow.graph.validation.validate import check_document
 from tests.campaign import size
 from tests.graph.documents import FakeKind, FakeKinds, document
+from tests.patience import PATIENCE_S
 
 BROKEN = Path(__file__).parent / "broken"
 GRAPHS = {
@@ -586,7 +587,9 @@ def test_loading_the_compiler_imports_no_heavy_library():
         "graphflow.load_graph({'mode': 'REACT', 'react': {'systemPrompt': 'x'}}, model=ScriptedModel())\n"
         "assert 'networkx' not in sys.modules, 'each start of a command and a server would wait for it'\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -19,6 +19,7 @@ from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import LIMITS, Environment
 from graphflow.graph.expressions.templates import compile_template
 from graphflow.messages import AIMessage, HumanMessage, ToolCall
+from tests.patience import PATIENCE_S
 
 CALL = ToolCall(id="c1", name="bash", arguments='{"command": "ls"}')
 REPLY = AIMessage(content="done", tool_calls=(CALL,))
@@ -345,7 +346,7 @@ def test_documents_that_were_checked_load_without_cel():
         "assert 'cel_expr_python' in sys.modules\n"
         "assert not {'networkx', 'pydantic', 'jsonschema_rs'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
 
 
 @given(st.text(alphabet="abs .'\"()[]{}?:&|!=<>+-*/%\\012state.scorein$_\n", max_size=40))

@@ -16,6 +16,7 @@ from graphflow.graph.definition import json_schema
 from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
 from graphflow.graph.definition.types import Hole
 from tests.campaign import size
+from tests.patience import PATIENCE_S
 
 DECISION = {
     "type": "object",
@@ -235,7 +236,7 @@ def test_flat_schemas_load_no_library():
         "assert not check_schema(schema) and compile_schema(schema).errors({})\n"
         "assert 'jsonschema_rs' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
 
 
 def test_a_run_with_flat_schemas_loads_no_library():
@@ -261,4 +262,4 @@ def test_a_run_with_flat_schemas_loads_no_library():
         "asyncio.run(main())\n"
         "assert 'jsonschema_rs' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)

@@ -30,6 +30,7 @@ from graphflow.models.scripted.server import DeltaGate, serve_scripted
 from graphflow.models.transport import HttpxTransport
 from tests.models.raw_server import DONE, STOP, Connection, call, delta, raw_server, stream
 from tests.models.turns import ASK, OpenClient, hear, spec
+from tests.patience import PATIENCE_S
 
 GOOD = stream(delta(content="Hello"), STOP, DONE)
 
@@ -38,7 +39,7 @@ async def test_each_delta_is_given_out_before_the_provider_sends_the_next(open_c
     """The hard rule of true streaming: the server holds delta n+1 until delta n was heard."""
     turn = ScriptTurn(reasoning="ab", text="cd", tool_calls=(ScriptedCall(name="f", arguments={"x": 12}),), piece=1)
     gate = DeltaGate()
-    async with asyncio.timeout(20), serve_scripted(ScriptedModel(Script(turns=(turn,))), gate=gate) as server:
+    async with asyncio.timeout(PATIENCE_S), serve_scripted(ScriptedModel(Script(turns=(turn,))), gate=gate) as server:
         heard = []
         async with aclosing(open_client(server.url).stream(ASK, spec("f"))) as deltas:
             gate.release()
@@ -95,7 +96,7 @@ async def test_leaving_early_closes_the_connection_to_the_provider(open_client: 
             left.set()
             raise
 
-    async with asyncio.timeout(20), raw_server(talks_on) as server:
+    async with asyncio.timeout(PATIENCE_S), raw_server(talks_on) as server:
         async with aclosing(open_client(server.url).stream(ASK)) as deltas:
             assert await anext(deltas) == TextDelta("blah")
         await left.wait()
@@ -104,7 +105,7 @@ async def test_leaving_early_closes_the_connection_to_the_provider(open_client: 
 async def test_cancelling_while_the_provider_is_silent_is_a_cancellation_and_no_model_error(
     open_client: OpenClient,
 ) -> None:
-    async with asyncio.timeout(20), raw_server(Connection.hang) as server:
+    async with asyncio.timeout(PATIENCE_S), raw_server(Connection.hang) as server:
         client = open_client(server.url)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(complete(client, ASK))

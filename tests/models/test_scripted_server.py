@@ -13,6 +13,7 @@ import pytest
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
 from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
+from tests.patience import PATIENCE_S
 
 TURN = ScriptTurn(reasoning="hm", text="hi", tool_calls=(ScriptedCall(name="f", arguments={"x": 1}, id="a"),), piece=10)
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -26,7 +27,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest.fixture
 async def http(server: ScriptedServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -143,7 +144,7 @@ async def test_a_fault_may_be_put_before_the_next_requests(server: ScriptedServe
 async def test_the_gate_holds_each_delta_until_it_is_released() -> None:
     gate = DeltaGate()
     model = ScriptedModel(Script(turns=(ScriptTurn(text="abc", piece=1),)))
-    async with asyncio.timeout(20), serve_scripted(model, gate=gate) as server, httpx.AsyncClient() as client:
+    async with asyncio.timeout(PATIENCE_S), serve_scripted(model, gate=gate) as server, httpx.AsyncClient() as client:
         request = client.stream("POST", f"{server.url}/chat/completions", json={**ASK, "stream": True})
         async with request as answer:
             blocks = answer.aiter_raw()
@@ -156,7 +157,7 @@ async def test_the_gate_holds_each_delta_until_it_is_released() -> None:
 
 async def test_closing_the_server_ends_streams_that_hang() -> None:
     model = ScriptedModel(Script(turns=(ScriptTurn(text="a", hang=True),)))
-    async with asyncio.timeout(20), httpx.AsyncClient() as client:
+    async with asyncio.timeout(PATIENCE_S), httpx.AsyncClient() as client:
         async with serve_scripted(model) as server:
             answer = await client.send(
                 client.build_request("POST", f"{server.url}/chat/completions", json={**ASK, "stream": True}),
@@ -171,7 +172,7 @@ async def test_closing_the_server_ends_streams_that_hang() -> None:
 
 async def test_a_client_that_leaves_frees_its_stream() -> None:
     model = ScriptedModel(Script(turns=(ScriptTurn(text="a", hang=True),)))
-    async with asyncio.timeout(20), serve_scripted(model) as server:
+    async with asyncio.timeout(PATIENCE_S), serve_scripted(model) as server:
         async with httpx.AsyncClient() as client:
             request = client.stream("POST", f"{server.url}/chat/completions", json={**ASK, "stream": True})
             async with request as answer:

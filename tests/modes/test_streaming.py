@@ -24,6 +24,7 @@ from graphflow.nodes.reasoning_summary import SummaryReader
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.modes.conftest import EVERY_MODE, Watched, call, look_up, summary
+from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving
 
 Shown = list[tuple[str, str]]
@@ -86,7 +87,7 @@ async def agent_over_sockets(
     """A server with this agent, whose model is behind a gate and a socket of its own."""
     (folder / "graphs").mkdir(exist_ok=True)
     (folder / "graphs" / "agent.json").write_text(json.dumps(agent), encoding="utf-8")
-    async with serve_scripted(model, gate=gate) as upstream, asyncio.timeout(30):
+    async with serve_scripted(model, gate=gate) as upstream, asyncio.timeout(PATIENCE_S):
         environ = {"LLM_BASE_URL": upstream.url, "OPENAI_API_KEY": "key-of-nobody", "LLM_MODEL_ID": "m"}
         application = Application(load_settings(folder, environ=environ), tools=(look_up,))
         async with serving(application) as (client, _):
@@ -132,7 +133,7 @@ async def test_thinking_in_tags_is_reasoning_as_it_comes(tmp_path: Path) -> None
     agent = {"mode": "REACT", "providerKey": "tags", "react": {"systemPrompt": "Help.", "exposeReasoningToUser": True}}
     (tmp_path / "graphs" / "agent.json").write_text(json.dumps(agent), encoding="utf-8")
     gate, model = DeltaGate(), Watched([{"text": "<think>Hm, so.</think>Yes.", "piece": 2}])
-    async with serve_scripted(model, gate=gate) as upstream, asyncio.timeout(30):
+    async with serve_scripted(model, gate=gate) as upstream, asyncio.timeout(PATIENCE_S):
         provider = f'[providers.tags]\nbase_url = "{upstream.url}"\nmodel = "m"\nthink_tags = true\n'
         (tmp_path / "graphflow.toml").write_text(provider, encoding="utf-8")
         async with (

@@ -16,6 +16,7 @@ from typing import Any
 
 from graphflow import Context, Graph, SqliteCheckpointer
 from graphflow.runtime.compiled_graph import CompiledGraph
+from tests.patience import PATIENCE_S
 from tests.runtime.graphs import Counter
 
 
@@ -83,7 +84,7 @@ async def main(app: CompiledGraph, role: str) -> None:
 async def app_over(file: Path) -> AsyncIterator[CompiledGraph]:
     """The graph in this process, over the same store."""
     app = lone_app(file)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         yield app
     assert app.host.store is not None
     await app.host.store.close()

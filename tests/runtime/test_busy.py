@@ -14,6 +14,7 @@ from graphflow.errors import EffectsNeedChoice, GraphflowError, ThreadBusy, Thre
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import LiveRun
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking
 
@@ -56,14 +57,14 @@ def held(compile_graph: Compile) -> Held:
 
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not await condition():
             await asyncio.sleep(0.005)
 
 
 async def test_a_caller_that_enqueues_runs_after_those_before_it(held: Held) -> None:
     first = await held.launch("first")
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         tasks = []
         for n in range(5):
             tasks.append(group.create_task(held.app.run(f"m{n}", "t", on_busy="enqueue")))

@@ -9,10 +9,9 @@ import pytest
 
 from graphflow import Context, Graph, MemoryCheckpointer, NodeRunOver
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
-
-PATIENCE_S = 60
 
 
 def test_the_refusal_of_a_node_run_that_is_over_is_a_cancellation() -> None:

@@ -20,6 +20,7 @@ from graphflow.graph.definition.versions import unchecked
 from graphflow.graph.validation.validate import check_document
 from tests.campaign import size
 from tests.graph.random_documents import RandomDocument, random_documents
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -126,7 +127,7 @@ async def test_a_known_document_loads_no_check_in_a_new_process(tmp_path: Path, 
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", COLD.format(root=root, file=str(file), body=body)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 

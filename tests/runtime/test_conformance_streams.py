@@ -16,6 +16,7 @@ from graphflow.runtime import clock_and_ids as identity
 from graphflow.runtime.clock_and_ids import Uuid7Ids
 from graphflow.testing import FakeIds, collect
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain, loop
 
@@ -173,7 +174,7 @@ async def test_a_life_that_is_over_is_gone_at_once_without_the_garbage_collector
         assert task is not None
         await task
         del live, task
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while executor() is not None:  # the store's thread may still hold the last commit
                 await asyncio.sleep(0.01)
     finally:
@@ -225,7 +226,7 @@ async def test_a_runs_deadline_ends_it_although_the_consumer_hangs(compile_graph
     await anext(stream)
     live = app.host.live("t")
     assert live is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await live.over.wait()
     assert (await app.thread("t").state()).status == "failed"
     last = [event async for event in stream][-1]

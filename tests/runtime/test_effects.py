@@ -14,6 +14,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.tools.context import ToolContext
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
 
@@ -191,16 +192,17 @@ async def test_a_slow_undo_keeps_its_thread_by_the_lease_of_the_store_s_owner(
     await app.run(thread_id="t")
     runs = app.host.need_runs()
     runs.registry.lease_ms, post.slow = 30, asyncio.Event()
-    renew, renewed = runs.store.renew, post.slow
+    renew, renewed, lasting = runs.store.renew, post.slow, list[int]()
 
     async def noted(owner: str, *, lease_until: int) -> None:
+        lasting.append(lease_until - app.host.clock.now_ms())
         await renew(owner, lease_until=lease_until)
         renewed.set()
 
     monkeypatch.setattr(runs.store, "renew", noted)
-    async with asyncio.timeout(4):  # a third of the default lease is 5 s
+    async with asyncio.timeout(PATIENCE_S):
         await app.thread("t").rewind(await at(app, "draft"), effects="undo")
-    assert len(post.recalled) == 2
+    assert len(post.recalled) == 2 and lasting and max(lasting) <= 30
 
 
 async def test_a_choice_for_each_effect(compile_graph: Compile, post: Post) -> None:
@@ -564,14 +566,14 @@ async def test_a_queued_input_waits_too_until_it_is_known_what_became_of_a_write
     live = await launch(app, {}, "t")
     await inside.wait()
     queued = asyncio.ensure_future(app.run({}, "t", on_busy="enqueue"))  # noqa: TID251 - awaited below
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not await store.queue("t", kind="input"):
             await asyncio.sleep(0)
     assert live.task is not None
     live.executor.abandoned = True
     live.task.cancel()
     await asyncio.gather(live.task, return_exceptions=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 asked = await app.resume("t")
@@ -580,7 +582,7 @@ async def test_a_queued_input_waits_too_until_it_is_known_what_became_of_a_write
                 await asyncio.sleep(0)
     assert ([i.kind for i in asked.interrupts], did, queued.done()) == (["outcome_unknown"], ["paid"], False)
     assert (await app.answer("t", {"decision": "skip"})).state.n == 1
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await queued).state.n == 2
     assert did == ["paid", "paid"], "once by each run"
 

@@ -14,6 +14,7 @@ from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import AnswerRefused, StoreError
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
 from tests.runtime.questions import (
@@ -287,7 +288,7 @@ async def test_ending_the_run_gives_every_call_that_was_told_of_a_result(store: 
     live = await launch(app, {}, "t", hold_ms=0 if restarted else 60_000)
     events, asked = [], False
     assert live.log is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(0):
             events.append(event)
             if event.type == "interrupt.request" and not restarted and not asked:
@@ -512,7 +513,7 @@ async def test_a_live_run_takes_the_first_answer_and_the_second_is_refused(compi
     app = compile_graph(graph)
     live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(0):
             if event.type == "interrupt.request":
                 live.executor.answer(event.interrupt_id, 5, "answered")  # type: ignore[attr-defined]
@@ -543,7 +544,7 @@ async def test_a_process_that_holds_two_questions_lets_go_of_the_second_in_its_t
     assert live.log is not None
     asked: list[str] = []
     seen: list[str] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(0):
             seen.append(event.type)
             if event.type == "interrupt.request":
@@ -585,7 +586,7 @@ async def test_a_live_answer_takes_no_number_that_the_log_gives_to_the_pause(
     app = compile_graph(two_at_once())
     live = await launch(app, thread_id="t", hold_ms=60_000)
     assert live.log is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(0):
             if event.type == "interrupt.request" and len(live.executor.machine.interrupts) == 2:
                 await live.executor.flush()
@@ -690,7 +691,7 @@ async def test_a_held_question_that_expires_ends_its_node_and_begins_what_the_fa
 
     app = compile_graph(graph)
     live = await launch(app, thread_id="t", hold_ms=60_000)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await live.over.wait()
     state = await app.thread("t").state()
     assert (state.status, list(state.values.log), left) == ("idle", ["late"], ["left"])
@@ -712,6 +713,6 @@ async def test_a_run_whose_time_is_up_wraps_up_and_ends(compile_graph: Compile, 
     async def wrap(state: Any) -> dict[str, Any]:
         return {"log": ["wrapped"]}
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         done = await compile_graph(graph).run(thread_id="t")
     assert (done.status, done.finish_reason, list(done.state.log)) == ("completed", "budget", ["wrapped"])

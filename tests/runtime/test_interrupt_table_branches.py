@@ -18,6 +18,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.launch import launch_answer
 from graphflow.testing import FakeClock, FakeIds, collect
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.questions import forget
 
 STATE: dict[str, Any] = {
@@ -123,7 +124,7 @@ async def test_an_answer_while_a_sibling_still_runs_neither_cancels_it_nor_runs_
     app = load_graph(document, checkpointer=store, functions={"work": work}, ids=FakeIds())
     live = await launch(app, {}, "t", hold_ms=60_000)
     assert live.log is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(0):
             if event.type == "interrupt.request":
                 await begun.wait()
@@ -303,7 +304,7 @@ async def test_a_node_that_holds_its_question_keeps_nobody_elses_answer_waiting(
     await app.run({}, thread_id="t", interrupt_before=["fan"])
     live = await launch_answer(app.host, "t", {"decision": "continue"}, hold_ms=60_000)
     assert live.log is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(live.log.mark):
             if event.type == "interrupt.request" and len(live.executor.machine.interrupts) == 2:
                 form = next(i for i in live.executor.machine.interrupts.values() if i.node == "form")
@@ -332,7 +333,7 @@ async def test_while_a_question_is_held_no_number_is_promised_to_what_is_still_t
     app = reviews(store, Count())
     live = await launch(app, {}, "t", hold_ms=60_000)
     assert live.log is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in live.log.follow(0):
             if event.type == "interrupt.request" and len(live.executor.machine.interrupts) == 2:
                 await live.executor.flush()

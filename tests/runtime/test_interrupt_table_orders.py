@@ -25,6 +25,7 @@ from graphflow.runtime.launch import launch_answer
 from graphflow.testing import FakeIds
 from tests.campaign import size
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 
 STATE = {
     "type": "object",
@@ -193,7 +194,7 @@ def check(plan: Any, seed: int, kind: str, *, live: bool) -> None:
         bench, draw = Bench(plan), random.Random(seed)
         with tempfile.TemporaryDirectory() as folder:
             store: Any = MemoryCheckpointer() if kind == "memory" else SqliteCheckpointer(Path(folder) / "t.db")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 if live:
                     root = (await answered_live(bench, store, draw)).root
                     log = root.state["log"]

@@ -11,6 +11,7 @@ import pytest
 
 from graphflow import SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
+from tests.patience import PATIENCE_S
 from tests.runtime.questions import paying_graph
 
 CHILD = """
@@ -71,7 +72,7 @@ async def test_of_answers_from_several_processes_one_is_taken_and_the_others_are
         child.stdin.write("go\n")
         child.stdin.flush()
     for child in children:
-        out, errors = child.communicate(timeout=60)
+        out, errors = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == 0, errors
         said.append(out.strip())
     taken = [line.split() for line in said if line.startswith("taken")]

@@ -22,6 +22,7 @@ from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.graph.core.machine import Machine
 from graphflow.testing import FakeIds, collect
 from tests.campaign import size
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, loop
 
@@ -214,7 +215,7 @@ def test_kill_9_in_the_middle_loses_at_most_a_suffix_and_resume_goes_on(tmp_path
     assert child.stdin is not None
     child.stdin.close()
     second = subprocess.run(
-        [*command, "-1", durability], capture_output=True, text=True, env=env, timeout=60, check=False
+        [*command, "-1", durability], capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False
     )
     lines = second.stdout.split()
     assert lines[-3:] == ["done", "completed", "200"], second.stderr

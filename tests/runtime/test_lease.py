@@ -15,6 +15,7 @@ from graphflow.runtime.runs.lease_keeper import LEASE_MS
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.testing import FakeClock
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.graphs import Counter, chain
 
 
@@ -60,7 +61,7 @@ def paused(store: Checkpointer) -> Paused:
 async def test_who_still_has_the_thread_goes_on_and_says_all_in_order(paused: Paused) -> None:
     run = await paused.stand_still()
     paused.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await run.over.wait()
     assert run.log is not None and run.executor.error is None
     assert paused.acted == ["read", "write", "second"]
@@ -76,7 +77,7 @@ async def test_who_has_lost_the_thread_does_nothing_and_says_nothing(paused: Pau
     assert run.log is not None
     said = [event.type for event in run.log.ring]
     paused.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await run.over.wait()
     assert isinstance(run.executor.error, Fenced)
     assert paused.acted == [] and [event.type for event in run.log.ring] == said
@@ -105,7 +106,7 @@ async def test_a_renewal_in_which_the_process_stood_still_renews_nothing(
     await paused.app.host.need_runs().leases.renew([run.lease])
     monkeypatch.setattr(store, "renew", renew)
     paused.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await run.over.wait()
     assert paused.acted == [] and [event.type for event in run.log.ring] == said
     assert isinstance(run.executor.error, Fenced)
@@ -126,7 +127,7 @@ async def test_the_caller_of_a_run_that_has_lost_its_thread_gets_thread_busy(
     paused.clock.advance(LEASE_MS / 1000 + 1)
     await store.take("t", owner="another/process/x", now=paused.clock.now_ms(), lease_ms=LEASE_MS)
     paused.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(ThreadBusy, match="another process took the thread"):
             await task
     assert paused.acted == [] and types.count("content.delta") == 1
@@ -142,7 +143,7 @@ async def test_who_can_not_find_out_whose_the_thread_is_does_nothing(
 
     monkeypatch.setattr(store, "renew", broken)
     paused.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await run.over.wait()
     assert isinstance(run.executor.error, Fenced)
     assert "the disk is gone" in str(run.executor.error)

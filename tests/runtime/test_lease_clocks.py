@@ -21,12 +21,12 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import registry_of
 from graphflow.testing import FakeClock
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.postgres import Schemas
 from tests.runtime.graphs import Counter, chain
 from tests.runtime.test_lease import Paused
 
 LEASE_MS = 200
-PATIENCE_S = 60
 Stores = Callable[[], Checkpointer]
 
 

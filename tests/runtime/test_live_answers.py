@@ -11,6 +11,7 @@ import pytest
 
 from graphflow import AnswerRefused, Context, Graph, SqliteCheckpointer
 from graphflow.runtime.compiled_graph import CompiledGraph
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
 
@@ -66,7 +67,7 @@ async def within(seconds: float, work: Awaitable[Any]) -> Any:
 
 
 async def test_questions_are_answered_while_a_sibling_works_and_all_callers_get_the_result(review: Review) -> None:
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         first = group.create_task(review.app.run({}, "t"))
         ids = await review.asked()
         second = group.create_task(review.app.answer("t", {ids["lawyer"]: "ok"}, by="ann"))
@@ -85,7 +86,7 @@ async def test_two_answers_at_once_to_a_thread_that_waits_both_count(review: Rev
     waiting = await review.app.run({}, "t")
     assert waiting.status == "waiting"
     ids = await review.asked()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         results = await asyncio.gather(
             review.app.answer("t", {ids["lawyer"]: "ok"}), review.app.answer("t", {ids["editor"]: "fine"})
         )
@@ -94,7 +95,7 @@ async def test_two_answers_at_once_to_a_thread_that_waits_both_count(review: Rev
 
 
 async def test_a_refused_answer_to_a_running_thread_changes_nothing(review: Review) -> None:
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(review.app.run({}, "t"))
         ids = await review.asked()
         for answers, code in (
@@ -119,7 +120,7 @@ async def test_a_refused_answer_to_a_running_thread_changes_nothing(review: Revi
 
 
 async def test_leaving_an_answer_does_not_cancel_the_run_that_another_caller_drives(review: Review) -> None:
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         driven = group.create_task(review.app.run({}, "t"))
         ids = await review.asked()
         left = asyncio.ensure_future(review.app.answer("t", {ids["lawyer"]: "ok"}))  # noqa: TID251 - awaited below
@@ -136,7 +137,7 @@ async def test_leaving_an_answer_does_not_cancel_the_run_that_another_caller_dri
 
 
 async def test_the_stream_of_an_answer_has_what_the_run_sends_from_then_on(review: Review) -> None:
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         driven = group.create_task(_all(review.app.stream({}, "t")))
         ids = await review.asked()
         answered = group.create_task(_all(review.app.stream_answer("t", {ids["lawyer"]: "ok"})))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 
@@ -240,9 +240,16 @@ async def ledger(app: CompiledGraph, thread_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("opened", [False, True])
 async def test_a_call_that_the_node_gives_up_counts_as_cut_off(opened: bool) -> None:
+    limit = asyncio.timeout(None)
+
+    class Silence(asyncio.Event):
+        async def wait(self) -> Literal[True]:
+            limit.reschedule(0)  # the node's patience is over where the model falls silent
+            return await super().wait()
+
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(0.01):
+            async with limit:
                 if opened:
                     await complete(ctx.open_model(), [HumanMessage(content="late")])
                 else:
@@ -251,7 +258,7 @@ async def test_a_call_that_the_node_gives_up_counts_as_cut_off(opened: bool) -> 
             pass
         return {"said": [(await ctx.call_model("in time")).content]}
 
-    result = await graph_of(work).compile(model=Speaker(asyncio.Event(), "ok")).run({})
+    result = await graph_of(work).compile(model=Speaker(Silence(), "ok")).run({})
     assert result.state["said"] == ["ok"]
     assert (result.usage["modelCalls"], result.usage["cutOffCalls"], result.usage["promptTokens"]) == (2, 1, 10)
 

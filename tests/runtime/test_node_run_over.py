@@ -12,6 +12,7 @@ from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import NodeRunOver
 from graphflow.models.chat_model import complete
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
 
@@ -215,7 +216,7 @@ class Asking:
         (question,) = live.executor.machine.interrupts
         live.executor.answer(question, True, "answered")
         self.fed.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await live.over.wait()
         return (await self.app.thread("t").state()).status
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from graphflow import SqliteCheckpointer
+from tests.patience import PATIENCE_S
 from tests.runtime.graphs import chain
 
 CHILD = """
@@ -50,7 +51,7 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def said(child: subprocess.Popen[str]) -> str:
     """The last line of a child that ended well."""
-    out, errors = child.communicate(timeout=60)
+    out, errors = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, bool(out)) == (0, True), (child.returncode, out, errors)
     return out.split()[-1]
 

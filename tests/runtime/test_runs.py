@@ -11,6 +11,7 @@ from graphflow import Context, Goto, Graph, GraphflowError, MemoryCheckpointer, 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StoreError, ThreadBusy
 from graphflow.testing import FakeClock, collect
+from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain, loop
 
@@ -406,7 +407,7 @@ async def test_a_budget_that_can_be_no_limit_is_refused(compile_graph: Compile, 
 
 async def test_a_batch_of_which_nothing_may_run_is_refused(compile_graph: Compile) -> None:
     app = compile_graph(chain("a")[0])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(GraphflowError, match="max_concurrency") as caught:
             await app.batch([{}], max_concurrency=0)
     assert caught.value.code == "invalid_input"

@@ -24,6 +24,7 @@ from graphflow import Graph, MemoryCheckpointer, SqliteCheckpointer, append, mer
 from graphflow.errors import GraphflowError, StateError
 from graphflow.graph.builder import branch_only, max_, sum_
 from graphflow.runtime.result import RunResult
+from tests.patience import PATIENCE_S
 
 
 class Mood(StrEnum):
@@ -693,4 +694,4 @@ result = asyncio.run(graph.compile().run())
 assert result.state["parts"] == [{"name": "a"}], result
 assert "pydantic" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

@@ -17,8 +17,7 @@ from graphflow.errors import NodeFailed
 from graphflow.events import ContentDelta
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import collect
-
-PATIENCE_S = 10
+from tests.patience import PATIENCE_S
 
 
 class Log:

@@ -22,6 +22,7 @@ from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 from graphflow.server.run import Server, make_server
 from graphflow.service.application import Application
+from tests.patience import PATIENCE_S
 from tests.server.contract import check_answer, check_event
 from tests.service.clients import Client, check_grammar
 from tests.service.conftest import Gate, make_application, write_agents
@@ -39,7 +40,7 @@ async def serving(application: Application, **options: Any) -> AsyncIterator[tup
         await asyncio.sleep(0.005)
     try:
         hooks = {"response": [check_answer]}
-        async with httpx.AsyncClient(base_url=server.url, timeout=10, event_hooks=hooks) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S, event_hooks=hooks) as client:
             yield client, server
     finally:
         server.should_exit = True
@@ -133,9 +134,9 @@ class Process:
             sys.executable, "-c", _MAIN, cwd=self.folder, env=self.env, stdout=asyncio.subprocess.PIPE
         )
         assert self.process.stdout is not None
-        url = (await asyncio.wait_for(self.process.stdout.readline(), 20)).decode().strip()
+        url = (await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)).decode().strip()
         assert re.match(r"http://127\.0\.0\.1:\d+$", url), url
-        self.client = httpx.AsyncClient(base_url=url, timeout=10)
+        self.client = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
         return self.client
 
     async def kill(self, how: int = signal.SIGKILL) -> None:

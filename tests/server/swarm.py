@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 MESSAGES = {"type": "array", "default": [], "x-reducer": "messages"}
 LOG = {"type": "array", "items": {"type": "string"}, "default": [], "x-reducer": "append"}
@@ -152,9 +154,9 @@ class Swarm:
             sys.executable, "-c", _MAIN, *self._store, cwd=self.folder, env=self._env, stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
-        url = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
+        url = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode().strip()
         limits = httpx.Limits(max_connections=300, max_keepalive_connections=0)  # none that its server closes just now
-        return Server(process, httpx.AsyncClient(base_url=url, timeout=60, limits=limits))
+        return Server(process, httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits))
 
 
 @asynccontextmanager

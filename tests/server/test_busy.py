@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.server.conftest import ask, frames, serving, take
 from tests.service.conftest import Gate, make_application
 
@@ -43,7 +44,7 @@ async def queue(client: httpx.AsyncClient) -> list[dict[str, Any]]:
 async def test_an_enqueued_query_streams_its_run_when_its_turn_comes(client: httpx.AsyncClient, gate: Gate) -> None:
     gate.close()
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(PATIENCE_S),
         client.stream("POST", "/api/query", json=STORY) as first,
         client.stream("POST", "/api/query", json={**STORY, "requestId": "mine", "onBusy": "enqueue"}) as second,
     ):
@@ -75,7 +76,7 @@ async def test_leaving_keeps_an_input_in_the_queue_unless_it_was_to_be_cancelled
     client: httpx.AsyncClient, gate: Gate
 ) -> None:
     gate.close()
-    async with asyncio.timeout(20), client.stream("POST", "/api/query", json=STORY) as first:
+    async with asyncio.timeout(PATIENCE_S), client.stream("POST", "/api/query", json=STORY) as first:
         async with client.stream("POST", "/api/query", json={**STORY, "onBusy": "enqueue"}) as kept:
             run_id = kept.headers["graphflow-run-id"]
         body = {**STORY, "onBusy": "enqueue", "onDisconnect": "cancel"}
@@ -93,7 +94,7 @@ async def test_leaving_keeps_an_input_in_the_queue_unless_it_was_to_be_cancelled
 
 async def test_an_input_that_can_not_run_is_refused_before_it_is_queued(client: httpx.AsyncClient, gate: Gate) -> None:
     gate.close()
-    async with asyncio.timeout(20), client.stream("POST", "/api/query", json=STORY) as first:
+    async with asyncio.timeout(PATIENCE_S), client.stream("POST", "/api/query", json=STORY) as first:
         for wrong in ({"budget": {"maxStps": 1}}, {"agentKey": "nobody"}, {"message": " "}):
             refused = await client.post("/api/query", json={**STORY, "onBusy": "enqueue", **wrong})
             assert refused.status_code == 400, refused.text
@@ -105,7 +106,10 @@ async def test_an_input_that_can_not_run_is_refused_before_it_is_queued(client: 
 async def test_a_rollback_over_http_takes_the_run_back(client: httpx.AsyncClient, gate: Gate) -> None:
     await ask(client, **STORY)
     gate.close()
-    async with asyncio.timeout(20), client.stream("POST", "/api/query", json={**STORY, "message": "wrong"}) as first:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        client.stream("POST", "/api/query", json={**STORY, "message": "wrong"}) as first,
+    ):
         async for _, event in frames(first):
             if event["type"] == "node.start":
                 break
@@ -120,7 +124,7 @@ async def test_a_rollback_over_http_takes_the_run_back(client: httpx.AsyncClient
 
 
 async def test_a_signal_wakes_a_wait_and_a_time_ends_it(client: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         body = {"message": "x", "chatId": "w", "agentKey": "wait", "params": {"for": "P1D"}}
         async with client.stream("POST", "/api/query", json=body) as held:
             async for _, event in frames(held):
@@ -153,4 +157,4 @@ async def test_broken_signals_are_refused(client: httpx.AsyncClient) -> None:
         assert response.status_code == status, response.text
     assert (await client.get("/api/threads/nobody/queue")).status_code == 404
     gone = await client.delete("/api/threads/b/queue/nothing")
-    assert (gone.status_code, gone.json()["data"]["error"]["code"]) == (404, "run_not_found")
+    assert (gone.status_code, gone.json()["data"]["error"]["code"]) == (404, "thread_not_found")

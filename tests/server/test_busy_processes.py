@@ -17,6 +17,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tests.patience import PATIENCE_S
 from tests.server.conftest import frames
 from tests.server.swarm import Server, Swarm, swarm
 from tests.service.clients import Client
@@ -101,7 +102,7 @@ async def test_of_200_queries_at_once_those_accepted_are_in_the_state_and_all_ot
 
 async def _two_hundred(servers: Swarm, chat: str) -> tuple[int, int]:
     """How many were accepted, and how many refused."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(*(ask(servers.servers[n % 4], f"m{n}", chat) for n in range(N)))
         assert set(Counter(answer.status_code for answer in answers)) <= {200, 409}
         accepted = [f"m{n}" for n, answer in enumerate(answers) if answer.status_code == 200]
@@ -122,7 +123,7 @@ async def test_of_200_enqueued_queries_each_becomes_one_run_in_order(four: Swarm
 
 async def _all_in_turn(servers: Swarm, chat: str) -> int:
     """How many runs there were, each one whole and in its turn."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         options = {"onBusy": "enqueue"}
         answers = await asyncio.gather(*(ask(servers.servers[n % 4], f"m{n}", chat, **options) for n in range(N)))
         assert Counter(answer.status_code for answer in answers) == {200: N}
@@ -136,7 +137,7 @@ async def _all_in_turn(servers: Swarm, chat: str) -> int:
 
 
 async def test_inputs_of_several_processes_run_in_the_order_of_their_places(four: Swarm) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         four.hold()
         first = Stream(four.servers[0], "first", "order")
         await first.until("content.delta")
@@ -178,7 +179,7 @@ async def _events(server: Server, run_id: str, listens: asyncio.Event | None = N
 
 async def test_a_run_of_another_process_is_interrupted_rolled_back_and_cancelled(four: Swarm) -> None:
     a, b = four.servers[:2]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         four.hold()
         first = Stream(a, "first", "stop")
         await first.until("content.delta")
@@ -203,7 +204,7 @@ async def test_a_run_of_another_process_is_interrupted_rolled_back_and_cancelled
 
 async def test_a_question_that_another_process_holds_is_answered_and_a_signal_reaches_it(four: Swarm) -> None:
     a, b = four.servers[2:]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         held = Stream(a, "x", "asks", "ask")
         await held.until("interrupt.request")
         refused = await ask(b, "y", "asks", "ask")
@@ -228,7 +229,7 @@ async def test_a_question_that_another_process_holds_is_answered_and_a_signal_re
 
 
 async def test_what_a_killed_process_had_accepted_runs_in_order_in_another(tmp_path: Path) -> None:
-    async with swarm(tmp_path) as servers, asyncio.timeout(120):
+    async with swarm(tmp_path) as servers, asyncio.timeout(PATIENCE_S):
         (a,) = await servers.start()
         servers.hold()
         first = Stream(a, "first", "k")
@@ -264,7 +265,7 @@ async def stop_outside_a_transaction(server: Server, store: Path) -> None:
 
 
 async def test_a_paused_process_that_wakes_after_its_lease_does_nothing_and_says_nothing(tmp_path: Path) -> None:
-    async with swarm(tmp_path, store_lease_ms=600, server_take_over="false") as servers, asyncio.timeout(120):
+    async with swarm(tmp_path, store_lease_ms=600, server_take_over="false") as servers, asyncio.timeout(PATIENCE_S):
         a, b = await servers.start(2)
         servers.hold()
         first = Stream(a, "x", "p")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.needs import need
+from tests.patience import PATIENCE_S
 from tests.server.conftest import serving
 from tests.service.conftest import Gate, make_application
 
@@ -27,7 +28,7 @@ def types_of(text: str) -> list[str]:
 async def test_curl_shows_each_delta_when_it_comes(folder: Path, gate: Gate) -> None:
     need(shutil.which("curl"), "curl")
     gate.close()
-    async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (_, server):
+    async with asyncio.timeout(PATIENCE_S), serving(make_application(folder, gate=gate)) as (_, server):
         process = await asyncio.create_subprocess_exec(
             "curl", "-sN", "-d", BODY, f"{server.url}/api/query", stdout=asyncio.subprocess.PIPE
         )  # fmt: skip
@@ -43,10 +44,10 @@ async def test_curl_shows_each_delta_when_it_comes(folder: Path, gate: Gate) -> 
 
 
 async def test_the_standard_librarys_client_reads_a_chunked_stream_to_its_end(folder: Path) -> None:
-    async with asyncio.timeout(30), serving(make_application(folder)) as (_, server):
+    async with asyncio.timeout(PATIENCE_S), serving(make_application(folder)) as (_, server):
 
         def ask() -> tuple[str | None, str]:
-            with closing(http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=20)) as connection:
+            with closing(http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=PATIENCE_S)) as connection:
                 connection.request("POST", "/api/query", BODY, {"Content-Type": "application/json"})
                 answer = connection.getresponse()
                 return answer.getheader("Content-Type"), answer.read().decode()

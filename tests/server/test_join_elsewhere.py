@@ -16,6 +16,7 @@ import pytest
 from graphflow.checkpoints.rows import Keep
 from graphflow.server.app import stop
 from graphflow.server.sse import REJOIN
+from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving, take
 from tests.service.clients import Client, check_grammar, fold
 from tests.service.conftest import Gate, make_application
@@ -143,7 +144,7 @@ async def test_who_was_told_of_one_branch_while_another_spoke_misses_nothing_of_
     for app in apps:
         app.kinds.node("long", long)
         app.kinds.node("short", short)
-    async with asyncio.timeout(30), serving(apps[0]) as (a, _), serving(apps[1]) as (b, _):
+    async with asyncio.timeout(PATIENCE_S), serving(apps[0]) as (a, _), serving(apps[1]) as (b, _):
         run_id = run_of(await begun(a, "content.end", {"message": "x", "agentKey": "fan"}))
         seen = Client()
         async with b.stream(**events_of(run_id)) as response:
@@ -180,7 +181,7 @@ async def test_who_comes_with_half_a_block_that_began_within_another_branchs_blo
     for app in apps:
         app.kinds.node("long", long)
         app.kinds.node("short", short)
-    async with asyncio.timeout(30), serving(apps[0]) as (a, _), serving(apps[1]) as (b, _):
+    async with asyncio.timeout(PATIENCE_S), serving(apps[0]) as (a, _), serving(apps[1]) as (b, _):
         seen = await begun(a, "content.end", {"message": "x", "agentKey": "fan"})
         run_id = run_of(seen)
         if seen.events[-1]["type"] != "checkpoint.create":
@@ -215,7 +216,7 @@ async def test_who_follows_a_run_is_told_to_rejoin_once_nobody_drives_it(folder:
     (folder / ".env").write_text(
         "GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S=0\nGRAPHFLOW_SERVER_TAKE_OVER=false\n", encoding="utf-8"
     )
-    async with asyncio.timeout(30), serving(make_application(folder)) as (b, _):
+    async with asyncio.timeout(PATIENCE_S), serving(make_application(folder)) as (b, _):
         gate.open(3)
         async with serving(make_application(folder, gate=gate)) as (a, server):
             run_id = run_of(await begun(a, "checkpoint.create", QUERY))

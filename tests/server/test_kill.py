@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.server.conftest import Process, frames, take, upstream
 from tests.service.clients import Client, fold
 
@@ -47,7 +48,7 @@ def agents(folder: Path) -> None:
 async def test_a_killed_run_goes_on_from_the_last_finished_node_and_clients_rejoin_exactly(
     processes: Callable[[str], Process], deltas: int
 ) -> None:
-    async with upstream(SCRIPT) as model, asyncio.timeout(40):
+    async with upstream(SCRIPT) as model, asyncio.timeout(PATIENCE_S):
         model.gate.release(deltas)
         server = processes(model.url)
         client = await server.start()
@@ -83,7 +84,7 @@ async def test_a_killed_run_goes_on_from_the_last_finished_node_and_clients_rejo
 async def test_an_approval_outlives_a_kill_and_is_answered_once(
     processes: Callable[[str], Process], folder: Path
 ) -> None:
-    async with upstream(BASH) as model, asyncio.timeout(40):
+    async with upstream(BASH) as model, asyncio.timeout(PATIENCE_S):
         model.gate.release_all()
         server = processes(model.url)
         client = await server.start()
@@ -124,7 +125,7 @@ async def test_an_approval_outlives_a_kill_and_is_answered_once(
 
 
 async def test_a_stopping_server_tells_its_clients_to_rejoin(processes: Callable[[str], Process], folder: Path) -> None:
-    async with upstream(SCRIPT) as model, asyncio.timeout(40):
+    async with upstream(SCRIPT) as model, asyncio.timeout(PATIENCE_S):
         model.gate.release(6)
         server = processes(model.url)
         client = await server.start()

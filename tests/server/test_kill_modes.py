@@ -16,6 +16,7 @@ import pytest
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
+from tests.patience import PATIENCE_S
 from tests.server.conftest import Process, frames, take
 from tests.service.clients import Client, fold
 from tests.service.test_mode_crashes import MODES, said
@@ -88,7 +89,7 @@ async def test_a_run_of_any_mode_that_was_killed_is_whole_after_its_resume(
     agent, turns = MODES[mode]
     write_agent(folder, agent)
     script, gate = msgspec.convert({"turns": in_the_world(turns)}, Script), Watched()
-    async with serve_scripted(ScriptedModel(script), gate=gate) as model, asyncio.timeout(60):
+    async with serve_scripted(ScriptedModel(script), gate=gate) as model, asyncio.timeout(PATIENCE_S):
         gate.release_all()
         process = processes(model.url)
         process.env["GRAPHFLOW_STORE_DURABILITY"] = "sync"  # so that what was said to be done is never done again

@@ -30,6 +30,7 @@ from graphflow.server.app import create_app
 from graphflow.server.routes import operators
 from graphflow.server.run import Server, make_server
 from tests.campaign import size
+from tests.patience import PATIENCE_S
 from tests.server.conftest import serving
 from tests.server.contract import check_event
 from tests.server.test_users import OPS, with_tokens
@@ -80,7 +81,7 @@ def test_whatever_the_page_allows_is_answered_as_it_says(folder: Path) -> None:
                     for name in ("thread_id", "chatId", "toThread"):
                         if of_known and place and name in place:
                             place[name] = "known"
-                response = case.call(base_url=url, timeout=20)
+                response = case.call(base_url=url, timeout=PATIENCE_S)
                 case.validate_response(response, checks=CHECKS)
                 asked.add(f"{case.method} {case.operation.path}")
 

@@ -20,6 +20,7 @@ from graphflow.server.auth import parse_tokens
 from graphflow.server.bodies import QueryBody, ResumeBody, SubmitBody, parse
 from graphflow.server.run import make_server
 from tests.campaign import size
+from tests.patience import PATIENCE_S
 from tests.server.conftest import ask, serving, take
 from tests.service.conftest import make_application
 
@@ -274,7 +275,7 @@ async def test_an_address_that_others_reach_needs_a_token(folder: Path) -> None:
 
 async def test_a_broken_agent_file_is_shown_while_the_others_work(folder: Path) -> None:
     (folder / "graphs" / "broken.json").write_text('{"mode": "PLAIN",\n  "plan": {}}', encoding="utf-8")
-    async with serving(make_application(folder)) as (client, _), asyncio.timeout(15):
+    async with serving(make_application(folder)) as (client, _), asyncio.timeout(PATIENCE_S):
         agents = {agent["key"]: agent for agent in (await client.get("/api/agents")).json()["data"]}
         issue = agents["broken"]["invalid"]
         assert issue["file"].endswith("broken.json") and issue["line"] and issue["message"]

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
 from tests.server.conftest import ask, serving
 from tests.server.swarm import Server, Swarm, swarm
@@ -66,7 +67,7 @@ async def test_a_run_that_its_thread_has_left_behind_keeps_its_own_outcome(folde
 
 async def test_runs_that_run_now_or_are_queued_are_found(client: httpx.AsyncClient, gate: Gate) -> None:
     gate.close()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(ask(client, agentKey="plain", chatId="busy"))
         while not await data(client, "/runs"):
             await asyncio.sleep(0.01)
@@ -136,7 +137,7 @@ async def status(server: Server, run_id: str) -> str:
 
 
 async def test_a_run_is_running_on_every_server_and_stopped_when_its_own_was_killed(servers: Swarm) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         a, b = await servers.start(2)
         servers.hold()
         run = Stream(a, "x", "t", "held")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
 from tests.server.swarm import Server, Swarm, swarm
 from tests.server.test_busy_processes import Stream, _events, state
@@ -32,7 +33,7 @@ async def followed(server: Server, run_id: str) -> list[str]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_run_whose_server_is_gone_goes_on_in_another_without_a_client(servers: Swarm, how: int) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         await _goes_on(servers, how)
 
 
@@ -52,7 +53,7 @@ async def _goes_on(servers: Swarm, how: int) -> None:
 
 
 async def test_a_run_is_found_on_another_server_as_soon_as_a_client_has_its_first_event(servers: Swarm) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         a, b = await servers.start(2)
         for n in range(10):
             run = Stream(a, "x", f"t{n}", "quick")
@@ -64,7 +65,7 @@ async def test_a_run_is_found_on_another_server_as_soon_as_a_client_has_its_firs
 
 async def test_a_server_that_is_told_not_to_takes_nothing_over(postgres: PostgresServer, tmp_path: Path) -> None:
     with postgres.database() as url:
-        async with swarm(tmp_path, [url], server_take_over="false") as servers, asyncio.timeout(60):
+        async with swarm(tmp_path, [url], server_take_over="false") as servers, asyncio.timeout(PATIENCE_S):
             a, b = await servers.start(2)
             servers.hold()
             left = Stream(a, "x", "left")
@@ -81,7 +82,7 @@ async def test_a_run_that_ends_each_process_that_takes_it_is_given_up_after_thre
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with postgres.database() as url:
-        async with swarm(tmp_path, [url], store_durability="sync") as servers, asyncio.timeout(90):
+        async with swarm(tmp_path, [url], store_durability="sync") as servers, asyncio.timeout(PATIENCE_S):
             (first,) = await servers.start()
             run = Stream(first, "x", "d", "deadly")
             await first.process.wait()

@@ -14,6 +14,7 @@ import pytest
 from graphflow.server.app import stop
 from graphflow.server.sse import REJOIN
 from graphflow.service.runs import input_queue
+from tests.patience import PATIENCE_S
 from tests.server.conftest import Process, frames, serving, take, upstream
 from tests.server.test_kill import SCRIPT, STORY
 from tests.service.clients import Client, fold
@@ -26,7 +27,7 @@ def events_of(data: bytes) -> list[dict[str, Any]]:
 
 async def test_while_it_stops_nothing_begins_and_what_runs_has_its_time(folder: Path, gate: Gate) -> None:
     gate.open(2)
-    async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (client, server):
+    async with asyncio.timeout(PATIENCE_S), serving(make_application(folder, gate=gate)) as (client, server):
         app = server.application
         body = {"message": "x", "agentKey": "story", "chatId": "s"}
         async with client.stream("POST", "/api/query", json=body) as response, asyncio.TaskGroup() as group:
@@ -55,7 +56,7 @@ async def test_while_it_stops_nothing_begins_and_what_runs_has_its_time(folder: 
 
 async def test_who_waits_for_a_turn_is_told_to_rejoin_and_the_input_stays(folder: Path, gate: Gate) -> None:
     gate.close()
-    async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (client, server):
+    async with asyncio.timeout(PATIENCE_S), serving(make_application(folder, gate=gate)) as (client, server):
         body = {"message": "x", "agentKey": "plain", "chatId": "q"}
         later = {**body, "message": "later", "onBusy": "enqueue"}
         async with (
@@ -81,7 +82,7 @@ async def test_an_input_that_gets_into_the_queue_while_it_closes_keeps_nobody_wa
         "GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S=0\n", encoding="utf-8"
     )  # the model is held for ever
     gate.close()
-    async with asyncio.timeout(30), serving(make_application(folder, gate=gate)) as (client, server):
+    async with asyncio.timeout(PATIENCE_S), serving(make_application(folder, gate=gate)) as (client, server):
         body = {"message": "x", "agentKey": "plain", "chatId": "q"}
         async with client.stream("POST", "/api/query", json=body) as first:
             await anext(first.aiter_bytes())
@@ -98,7 +99,7 @@ async def test_after_a_sigterm_clients_rejoin_on_the_next_process_without_a_gap(
     (folder / "graphs" / "story.json").write_text(json.dumps(STORY), encoding="utf-8")
     for key in ("ask", "hurry"):
         (folder / "graphs" / f"{key}.json").unlink()
-    async with upstream(SCRIPT) as model, asyncio.timeout(40):
+    async with upstream(SCRIPT) as model, asyncio.timeout(PATIENCE_S):
         model.gate.release(deltas)
         server = processes(model.url)
         client = await server.start()

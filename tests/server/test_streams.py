@@ -17,6 +17,7 @@ from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.server import DeltaGate, serve_scripted
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
+from tests.patience import PATIENCE_S
 from tests.server.conftest import ask, frames, serving, take
 from tests.service.clients import BLOCKS, Client, fold
 from tests.service.conftest import Gate, make_application
@@ -70,7 +71,7 @@ async def test_each_delta_reaches_the_client_before_the_upstream_sends_the_next(
     from graphflow.models.scripted.script import Script
 
     script = msgspec.convert({"turns": [{"text": text, "piece": 3}]}, Script)
-    async with serve_scripted(ScriptedModel(script), gate=gate) as upstream, asyncio.timeout(20):
+    async with serve_scripted(ScriptedModel(script), gate=gate) as upstream, asyncio.timeout(PATIENCE_S):
         environ = {"LLM_BASE_URL": upstream.url, "OPENAI_API_KEY": "key-of-nobody", "LLM_MODEL_ID": "m"}
         async with serving(Application(load_settings(folder, environ=environ))) as (client, _):
             got = 0
@@ -156,7 +157,7 @@ async def test_on_disconnect_cancel_ends_the_run(client: httpx.AsyncClient, gate
         async for _, event in frames(response):
             if event["type"] == "reasoning.delta":
                 break
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while (await client.get("/api/threads/d")).json()["data"]["status"] != "stopped":
             await asyncio.sleep(0.01)
     events = (await client.get("/api/chat?chatId=d")).json()["data"]["events"]
@@ -193,7 +194,7 @@ async def test_a_new_query_may_follow_the_terminal_event_at_once(client: httpx.A
 
 async def test_a_reader_that_takes_nothing_blocks_nobody(folder: Path) -> None:
     long = {"turns": [{"text": "0123456789" * 20_000, "piece": 20}]}
-    async with serving(make_application(folder, script=long)) as (client, server), asyncio.timeout(30):
+    async with serving(make_application(folder, script=long)) as (client, server), asyncio.timeout(PATIENCE_S):
         host, port = server.servers[0].sockets[0].getsockname()[:2]
         slow = socket.create_connection((host, port))
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -210,7 +211,7 @@ async def test_a_reader_that_takes_nothing_blocks_nobody(folder: Path) -> None:
 async def test_a_silent_stream_gets_a_heartbeat_comment(folder: Path, gate: Gate) -> None:
     (folder / ".env").write_text("GRAPHFLOW_SERVER_HEARTBEAT_S=0.1\n", encoding="utf-8")
     gate.close()
-    async with serving(make_application(folder, gate=gate)) as (client, _), asyncio.timeout(10):
+    async with serving(make_application(folder, gate=gate)) as (client, _), asyncio.timeout(PATIENCE_S):
         async with client.stream("POST", "/api/query", json={"message": "x", "agentKey": "plain"}) as response:
             text = ""
             async for piece in response.aiter_text():
@@ -221,7 +222,7 @@ async def test_a_silent_stream_gets_a_heartbeat_comment(folder: Path, gate: Gate
 
 
 async def test_a_live_approval_is_answered_on_the_open_stream(folder: Path) -> None:
-    async with serving(make_application(folder, script=CALLS)) as (client, _), asyncio.timeout(10):
+    async with serving(make_application(folder, script=CALLS)) as (client, _), asyncio.timeout(PATIENCE_S):
         seen = Client()
         body = {"message": "x", "chatId": "p", "agentKey": "react"}
         async with client.stream("POST", "/api/query", json=body) as response:
@@ -282,7 +283,7 @@ async def test_on_waiting_says_what_new_input_does_to_an_open_question(client: h
 
 
 async def test_an_expired_question_goes_its_way_without_an_answer(client: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         paused = (await client.post("/api/query", json={"message": "x", "agentKey": "hurry", "stream": False})).json()[
             "data"
         ]

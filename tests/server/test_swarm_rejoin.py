@@ -16,6 +16,7 @@ from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.campaign import size
+from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving, take
 from tests.service.clients import Client, fold
 
@@ -95,7 +96,7 @@ async def test_hundreds_of_disconnects_and_rejoins_lose_and_double_nothing(folde
                 pass
         run_id = event["runId"]
         limits = httpx.Limits(max_connections=CLIENTS)
-        async with httpx.AsyncClient(base_url=client.base_url, timeout=30, limits=limits) as many:
+        async with httpx.AsyncClient(base_url=client.base_url, timeout=PATIENCE_S, limits=limits) as many:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(leave_and_join(many, run_id, pace, random.Random(seed)))

@@ -13,6 +13,7 @@ import httpx
 
 from graphflow import Application, SqliteCheckpointer
 from graphflow.server.app import create_app
+from tests.patience import PATIENCE_S
 from tests.runtime.lone_process import alive_inside, app_over, graph
 
 
@@ -37,7 +38,7 @@ def _cli(file: Path, listed_as: str) -> list[tuple[str, bool]]:
         child = subprocess.run(
             [sys.executable, "-m", "graphflow", "threads", *command, "--json"],
             env={**os.environ, "GRAPHFLOW_STORE_PATH": str(file), "PYTHONPATH": str(Path.cwd())},
-            cwd=file.parent, capture_output=True, text=True, timeout=60, check=True,
+            cwd=file.parent, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
         return json.loads(child.stdout)
 

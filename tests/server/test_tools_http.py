@@ -18,6 +18,7 @@ from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from graphflow.tools.port import ToolResult, tool
+from tests.patience import PATIENCE_S
 from tests.server.conftest import Process, ask, frames, serving, take, upstream
 from tests.service.clients import Client
 from tests.service.conftest import make_application
@@ -529,7 +530,7 @@ async def test_a_watched_server_takes_a_file_that_is_renamed_into_place_without_
         half = folder / "graphs" / "tools" / "new.action.tmp"
         write(half, {"tools": [{"name": "brand_new"}]})
         half.rename(folder / "graphs" / "tools" / "new.action")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await taken.wait()
         assert (await client.get("/api/tool", params={"toolName": "brand_new"})).json()["data"]["kind"] == "action"
 
@@ -537,7 +538,7 @@ async def test_a_watched_server_takes_a_file_that_is_renamed_into_place_without_
 async def test_a_form_open_on_a_killed_server_is_answered_on_the_next_and_its_result_comes_once(
     folder: Path, processes: Callable[[str], Process]
 ):
-    async with upstream(SCRIPT) as model, asyncio.timeout(60):
+    async with upstream(SCRIPT) as model, asyncio.timeout(PATIENCE_S):
         model.gate.release_all()
         server = processes(model.url)
         client = await server.start()

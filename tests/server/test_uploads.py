@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from graphflow.service.uploads import plain_name
+from tests.patience import PATIENCE_S
 from tests.server.conftest import ask, serving, take
 from tests.server.test_users import ANN, BOB, with_tokens
 from tests.service.conftest import Gate, make_application
@@ -101,7 +102,7 @@ async def test_the_run_that_begins_first_tells_of_them_although_another_input_wa
 ) -> None:
     gate.close()
     query = {"message": "x", "chatId": "q", "agentKey": "plain"}
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         async with client.stream("POST", "/api/query", json=query) as first:
             stream = first.aiter_bytes()
             await anext(stream)

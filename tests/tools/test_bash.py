@@ -20,6 +20,7 @@ from graphflow.tools.builtin.process import run_program
 from graphflow.tools.envelope import completed, to_envelope
 from graphflow.tools.port import ToolResult
 from tests.needs import need
+from tests.patience import PATIENCE_S
 from tests.tools.fakes import tool_context
 
 SECRET = "what nobody may see"
@@ -290,7 +291,7 @@ async def test_a_command_inherits_no_secret(house: Path, monkeypatch: pytest.Mon
 
 
 async def wait_gone(pid: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (
             Path(f"/proc/{pid}").exists()
             and "Z" not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1][:3]
@@ -315,7 +316,7 @@ async def test_a_cancelled_command_leaves_no_process(house: Path):
         task = group.create_task(
             run_program([sys.executable, "-c", script], cwd=house, env={}, timeout_s=60, max_chars=100)
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not (house / "ready").exists():
                 await asyncio.sleep(0)
         task.cancel()
