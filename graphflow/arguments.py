@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, overload
 
 from graphflow.errors import ArgumentRefused, GraphflowError
 from graphflow.suggestions import choose
@@ -26,7 +26,6 @@ _LEAST: Mapping[str, float] = {
 _ABOVE = ("interval_s",)
 """Of those, the ones that must lie above it."""
 _ALIASES = {
-    "Choices": "str | Mapping[str, str] | None",
     "Effects": "Literal['none', 'read', 'write']",
     "Opener": "Callable[[str | None, str | None], ChatModel]",
 }
@@ -40,14 +39,27 @@ class ValueKind(NamedTuple):
     takes: Callable[[Any], bool]
 
 
-def checked(function: F) -> F:
+@overload
+def checked(function: F, /) -> F: ...
+@overload
+def checked(*, shows: Callable[..., Any]) -> Callable[[F], F]: ...
+def checked(function: Any = None, /, *, shows: Callable[..., Any] | None = None) -> Any:
     """The same call, which refuses wrong arguments before anything else happens.
+
+    Args:
+        shows: the public form of the call, whose options alone are suggested.
 
     Raises:
         ArgumentRefused: an argument that there is not, with the name that is probably meant; or a value of another kind.
         GraphflowError: `invalid_input` for a number below its least.
     """
-    arguments = Arguments(function)
+    if function is None:
+        return functools.partial(_checked, shows=shows)
+    return _checked(function, shows)
+
+
+def _checked(function: Callable[..., Any], shows: Callable[..., Any] | None) -> Callable[..., Any]:
+    arguments = Arguments(function, shows)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -60,7 +72,7 @@ def checked(function: F) -> F:
             mark(call)
         else:
             call._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-    return cast("F", call)
+    return call
 
 
 def arguments_of(call: Callable[..., Any]) -> Arguments | None:
@@ -71,10 +83,10 @@ def arguments_of(call: Callable[..., Any]) -> Arguments | None:
 class Arguments:
     """What a function takes, by name; read from its annotations when it is first called."""
 
-    __slots__ = ("_first", "_function", "_kinds", "_names", "_open", "_required")
+    __slots__ = ("_first", "_function", "_kinds", "_names", "_open", "_required", "_shows")
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., Any], shows: Callable[..., Any] | None = None) -> None:
+        self._function, self._shows = function, shows
         self._kinds: dict[str, tuple[ValueKind, ...]] | None = None
         self._names: list[str] = []
         """Of positional parameters."""
@@ -95,7 +107,8 @@ class Arguments:
             if allowed is not None:
                 self._check(name, value, allowed, call)
             elif not self._open:
-                shown = [known for known in kinds if known not in self._names[: self._first]]
+                public = kinds if self._shows is None else inspect.signature(self._shows).parameters
+                shown = [known for known in public if known not in self._names[: self._first]]
                 raise ArgumentRefused(f"{self._called(call)} has no option {name!r}; {choose(name, shown)}")
         for name, value in zip(self._names[self._first :], args[self._first :], strict=False):
             self._check(name, value, kinds[name], call)
@@ -233,6 +246,10 @@ def _has(*names: str) -> Callable[[Any], bool]:
 
 
 _KINDS: Mapping[str, ValueKind] = {
+    "Choices": ValueKind(
+        "one word for all effects, a mapping of effect id to word, or None",
+        lambda value: value is None or isinstance(value, str | Mapping),
+    ),
     "None": ValueKind("None", lambda value: value is None),
     "str": ValueKind("text", lambda value: isinstance(value, str)),
     "bytes": ValueKind("bytes", lambda value: isinstance(value, bytes)),

@@ -14,6 +14,7 @@ from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.context import Asked
 from graphflow.graph.engine.node_run import NodeRun
+from graphflow.graph.typed_state.answers import answer_form
 from graphflow.messages import AIMessage, HumanMessage, Message, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, Finish
@@ -142,7 +143,7 @@ async def call_model(
     messages: Asked,
     *,
     tools: Sequence[Any],
-    schema: Mapping[str, Any] | None,
+    schema: Mapping[str, Any] | type[Any] | None,
     stream: bool | None,
     key: str | None,
     provider_key: str | None,
@@ -151,6 +152,13 @@ async def call_model(
 ) -> Any:
     """See `Context.call_model`."""
     ctx.refuse_when_over()
+    form = answer_form(schema, ctx.node, "call_model")
+    if form.schema is not None and form.schema.get("type", "object") != "object":
+        raise NodeFailed(
+            f"node {ctx.node!r} calls ctx.call_model with a schema of type {form.schema['type']!r}; the answer is an object:"
+            ' write {"type": "object", "properties": {…}}',
+            code="validation",
+        )
     document = ctx.document
     if provider_key is None:
         provider_key, model = document.provider_key, model or document.model
@@ -158,7 +166,7 @@ async def call_model(
     request = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
     given = options_from_document({**(document.options or {}), **(options or {})})
-    chosen = options_of({"schema": schema}, given, bool(offered), False)
+    chosen = options_of({"schema": form.schema}, given, bool(offered), False)
     shown = ctx.speaks if stream is None else stream
     key = key or ctx.ordinal_key("model")
 
@@ -170,8 +178,8 @@ async def call_model(
         done = await spoken.hear(request, [tool.spec for tool in offered.values()], chosen)
         if shown:
             ctx.close_blocks()  # the next call's text is a block of its own
-        if schema is not None and not done.message.tool_calls:
-            return structured(ctx, done.message, schema)
+        if form.schema is not None and not done.message.tool_calls:
+            return structured(ctx, done.message, form.schema)
         cut = done.finish_reason if done.finish_reason in CUT_OFF else None
         return msgspec.structs.replace(done.message, status=cut) if cut else done.message
 
@@ -179,14 +187,14 @@ async def call_model(
         "messages": [to_wire(message) for message in request],
         "model": [provider_key, model],
         "tools": sorted(offered),
-        "schema": schema,
+        "schema": form.schema,
         "options": options,
     }
     try:
         answer = await ctx.step(key, act, effects="none", arguments=arguments, kind="model")
     finally:
         ctx.forget_charge(key)  # a call that failed has no record
-    return answer if isinstance(answer, AIMessage) else thaw(answer)
+    return answer if isinstance(answer, AIMessage) else form.made(thaw(answer))
 
 
 def _tool(ctx: NodeRun, offered: Any) -> Tool:

@@ -76,6 +76,10 @@ async def judge(state: Review, ctx: Context) -> Mapping[str, float]:
 @graph.node(next={"choose": ["judge", "end"]}, error=[{"on": ["any"], "to": "wrap_up"}], timeout_s=2.5, effects="read")
 async def choose(state: Review, ctx: Context) -> Goto:
     await ctx.step("look", lambda: 1, effects="read")
+    letter: Letter = await ctx.ask("Well?", schema=Letter)
+    draft: str | None = (await ctx.call_model("Write.", schema=Letter)).draft
+    chat_: Chat = await ctx.ask("Well?", schema=Chat)
+    use(letter, draft, chat_)
     return Goto("judge", update={"total": 1})
 
 

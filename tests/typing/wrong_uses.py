@@ -121,8 +121,8 @@ async def run(app: CompiledGraph) -> None:
 
 
 async def inside(ctx: Context) -> None:
-    await ctx.ask("Well?", schma={})  # expect: call-arg
-    await ctx.ask(5)  # expect: arg-type
+    await ctx.ask("Well?", schma={})  # expect: call-overload
+    await ctx.ask(5)  # expect: call-overload
     await ctx.step("a", lambda: 1, effect="read")  # expect: call-arg
     await ctx.call_model("hi", shema={})  # expect: call-overload
     ctx.open_model(modle="x")  # expect: call-arg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -18,6 +18,7 @@ from graphflow.graph.engine.light_event import DONE, MaybeReady
 from graphflow.graph.engine.run import Run
 from graphflow.messages import AIMessage
 
+T = TypeVar("T")
 Asked: TypeAlias = "str | Sequence[Any]"
 """What a model is asked: a conversation, its messages as objects or in their OpenAI form, or one text."""
 
@@ -132,7 +133,12 @@ class Context:
     ) -> AIMessage: ...  # fmt: skip
     @overload
     async def call_model(
-        self, messages: Asked, *, tools: Sequence[Any] = (), schema: Mapping[str, Any], stream: bool | None = None,
+        self, messages: Asked, *, schema: type[T], stream: bool | None = None, key: str | None = None,
+        provider_key: str | None = None, model: str | None = None, options: Mapping[str, Any] | None = None,
+    ) -> T: ...  # fmt: skip
+    @overload
+    async def call_model(
+        self, messages: Asked, *, tools: Sequence[Any] = (), schema: Mapping[str, Any] | type[Any], stream: bool | None = None,
         key: str | None = None, provider_key: str | None = None, model: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any: ...  # fmt: skip
@@ -142,7 +148,7 @@ class Context:
         messages: Asked,
         *,
         tools: Sequence[Any] = (),
-        schema: Mapping[str, Any] | None = None,
+        schema: Mapping[str, Any] | type[Any] | None = None,
         stream: bool | None = None,
         key: str | None = None,
         provider_key: str | None = None,
@@ -157,7 +163,8 @@ class Context:
         Args:
             messages: the conversation, or a text for one user message.
             tools: names of registered tools, or tools. The calls are in `tool_calls` of the answer; nothing runs them.
-            schema: JSON Schema of an object. An answer that calls tools is still a message.
+            schema: JSON Schema of an object, or a pydantic model, dataclass or `TypedDict`: then the answer is an object of
+                this class. An answer that calls tools is still a message.
             stream: whether readers get the deltas; None: as for a `model` node, so at the root but not in branches.
             key: of the operation; without one the ordinal of the model call.
             provider_key: default: the document's.
@@ -167,7 +174,8 @@ class Context:
         Raises:
             BudgetExceeded: no model call, token or money is left.
             ModelError: the call failed.
-            NodeFailed: `validation` for an answer that does not fit `schema`; `node_not_deterministic` when the
+            NodeFailed: `validation` for a schema that has errors, before the call, and for an answer that does not fit it;
+                `node_not_deterministic` when the
                 recorded call was made with other arguments.
             NodeRunOver: the node run has ended; no model is called.
         """
@@ -213,12 +221,22 @@ class Context:
         """
         raise NotImplementedError
 
+    @overload
+    async def ask(
+        self, message: str, *, key: str | None = None, schema: type[T], payload: Any = None, hold_ms: int | None = None,
+        owner: str | None = None, role: str | None = None, expires: str | None = None,
+    ) -> T: ...  # fmt: skip
+    @overload
+    async def ask(
+        self, message: str, *, key: str | None = None, schema: Mapping[str, Any] | None = None, payload: Any = None,
+        hold_ms: int | None = None, owner: str | None = None, role: str | None = None, expires: str | None = None,
+    ) -> Any: ...  # fmt: skip
     async def ask(
         self,
         message: str,
         *,
         key: str | None = None,
-        schema: Mapping[str, Any] | None = None,
+        schema: Any = None,
         payload: Any = None,
         hold_ms: int | None = None,
         owner: str | None = None,
@@ -231,7 +249,18 @@ class Context:
         nothing holds it any more the node is left and entered again after the answer, and this call then
         returns it at once.
 
+        Args:
+            key: of the question; without one the ordinal of the call.
+            schema: JSON Schema of the answer, or a pydantic model, dataclass or `TypedDict`: then the answer is an object
+                of this class. Without one anything is an answer.
+            payload: JSON-like data that is shown instead of `{"message": message}`.
+            hold_ms: how long a run that a server drives waits for the answer in its process, in milliseconds.
+            owner: who alone may answer; `role`: who has this role.
+            expires: ISO 8601 duration (`P2D`) after which nobody can answer any more.
+
         Raises:
+            NodeFailed: `validation` for a schema that has errors, before anybody is asked; and for an answer that fits
+                the schema and is refused by a validator of the class.
             NodeRunOver: the node run has ended; nobody is asked.
         """
         raise NotImplementedError

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.arguments import checked
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import State, freeze, thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Operation
@@ -26,6 +27,7 @@ from graphflow.graph.engine.context import Context, digest_of
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import (
     ACTS_AROUND,
+    OUTCOME_SCHEMA,
     NodeRunOver,
     OutcomeUnknown,
     Suspended,
@@ -219,6 +221,7 @@ class NodeRun(UsageMeter):
             return True
         return bool(machine.interrupts) and self._waiters.find(self.frame, key) is not None
 
+    @checked(shows=Context.step)
     async def step(
         self,
         name: str | None,
@@ -371,7 +374,7 @@ class NodeRun(UsageMeter):
             message,
             kind="outcome_unknown",
             key=asked,
-            schema=UNKNOWN_SCHEMA,
+            schema=OUTCOME_SCHEMA,
             payload={"message": message, "operation": key, "idempotencyKey": self.idempotency_key(key), **facts},
             tool_name=tool,
             arguments=arguments["arguments"] if tool else arguments,
@@ -437,13 +440,14 @@ class NodeRun(UsageMeter):
             run.feed(self._tick(NodeAsked, frame=self.frame, interrupt=interrupt))
         raise Suspended
 
+    @checked(shows=Context.ask)
     async def ask(
         self,
         message: str,
         *,
         kind: str = "ask",
         key: str | None = None,
-        schema: Mapping[str, Any] | None = None,
+        schema: Any = None,
         payload: Any = None,
         tool_id: str | None = None,
         tool_name: str | None = None,
@@ -456,13 +460,18 @@ class NodeRun(UsageMeter):
     ) -> Any:
         """As `Context.ask`; `digest` is what the answer is bound to, by default all that is shown."""
         self.refuse_when_over()
+        made: Callable[[Any], Any] | None = None
+        if kind == "ask" and schema is not None:
+            from graphflow.graph.typed_state.answers import answer_form
+
+            schema, made = answer_form(schema, self.node, "ask")
         asked = self._key("ask", key)
         if digest is None:
             # An answer holds only for what the person saw: another question under this key is an error (E5).
             digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])
         operation = self._recorded(asked, digest)
         if operation is not None:
-            return operation.result
+            return operation.result if made is None else made(operation.result)
         expires_at = None
         if expires is not None:
             from graphflow.graph.definition.types import parse_duration_ms
@@ -488,11 +497,5 @@ class NodeRun(UsageMeter):
             expires_at=expires_at,
             node_run_id=self.node_run_id,
         )
-        return await self._waiters.wait(interrupt, self)
-
-
-UNKNOWN_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["decision"],
-    "properties": {"decision": {"enum": ["retry", "skip", "result"]}, "result": {}},
-}
+        answer = await self._waiters.wait(interrupt, self)
+        return answer if made is None else made(answer)
