@@ -223,6 +223,9 @@ class Checkpointer(Protocol):
             ThreadNotFound: the thread of `cursor` is gone.
         """
 
+    async def thread_count(self, status: str) -> int:
+        """How many threads have this status."""
+
     async def open_interrupts(
         self,
         *,

@@ -63,7 +63,13 @@ class Application(ServiceContext):
         ids: Ids | None = None,
     ) -> None:
         super().__init__(settings or load_settings(), clock or SystemClock(), ids or Uuid7Ids(), checkpointer)
-        self.rules = StandingRules(lambda: self.store, self.clock, self.ids)
+        self.rules = StandingRules(
+            lambda: self.store,
+            self.clock,
+            self.ids,
+            tools=lambda: self.tools.names(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
+            agents=lambda: (agent.key for agent in self.agents.list()),
+        )
         self._breaker = CircuitBreaker(
             self.clock.monotonic,
             threshold=self.settings.tools.circuit_failure_threshold,

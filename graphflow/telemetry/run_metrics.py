@@ -91,16 +91,6 @@ class ServerMetrics:
         """
         await context.runs.ready()
         self.active.set(len(context.runs.by_thread))
-        self.waiting.set(await _waiting_threads(context))
+        self.waiting.set(await context.store.thread_count("waiting"))
         self.queued.set(await context.store.queue_size("input"))
         return render(value for value in vars(self).values() if isinstance(value, Metric))
-
-
-async def _waiting_threads(context: ServiceContext) -> int:
-    count, cursor = 0, None
-    while rows := await context.store.threads(status="waiting", cursor=cursor, limit=PAGE):
-        count += len(rows)
-        cursor = rows[-1].thread_id
-        if len(rows) < PAGE:
-            break
-    return count

@@ -12,3 +12,11 @@ def test_rules_are_listed_in_the_order_in_which_a_call_is_checked(cli):
         (None, "demo_react"),
         (None, None),
     ]
+
+
+def test_a_rule_for_a_misspelt_tool_or_agent_is_refused_with_the_near_name(cli):
+    tool = cli("rules", "add", "deny", "bahs")
+    assert tool.code == 2 and "did you mean 'bash'?" in tool.err
+    agent = cli("rules", "add", "deny", "*", "--agent", "demo_raect")
+    assert agent.code == 2 and "did you mean 'demo_react'?" in agent.err
+    assert cli("rules", "list", "--json").json == []

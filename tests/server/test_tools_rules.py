@@ -86,6 +86,9 @@ async def test_every_decision_of_a_person_is_a_record_of_who_when_what_was_shown
     [
         ({"tool": "bash", "decision": "perhaps"}, "decision"),
         ({"tool": " ", "decision": "allow"}, "tool"),
+        ({"tool": "bahs", "decision": "deny"}, "tool"),
+        ({"tool": "bash", "decision": "deny", "agentKey": "raect"}, "agentKey"),
+        ({"tool": "bash", "decision": "deny", "threadId": "a b"}, "threadId"),
         ({"tool": "bash", "decision": "allow", "args": "state.x"}, "args"),
         ({"tool": "bash", "decision": "allow", "args": "'text'"}, "args"),
         ({"tool": "bash", "decision": "allow", "expires": "soon"}, "expires"),
@@ -167,10 +170,10 @@ async def test_rules_that_two_processes_add_in_the_same_moment_are_all_kept(fold
         async with asyncio.TaskGroup() as group:
             for number in range(10):
                 app = (one, two)[number % 2]
-                group.create_task(app.rules.add(tool=f"t{number}", decision="ask"))
+                group.create_task(app.rules.add(tool="bash", decision="ask", reason=f"t{number}"))
         await one.rules.remove("nothing of this id")
         kept = await one.rules.standing()
-        assert sorted(rule.tool for rule in kept) == [f"t{number}" for number in range(10)]
+        assert sorted(rule.reason or "" for rule in kept) == [f"t{number}" for number in range(10)]
         async with asyncio.TaskGroup() as group:
             for number, rule in enumerate(kept):
                 group.create_task((one, two)[number % 2].rules.remove(rule.id))

@@ -43,20 +43,35 @@ def decided(rules: list[StandingRule], to: Any = "a", *, thread: str = "t", agen
 # --- which rule
 
 
-def test_the_first_that_fits_decides():
-    rules = [rule("deny", "1", args="args.to == 'b'"), rule("ask", "2", tool="*"), rule("allow", "3")]
+def test_the_first_that_fits_decides_unless_one_denies():
+    rules = [rule("ask", "2", tool="*"), rule("allow", "3"), rule("deny", "1", args="args.to == 'b'")]
     assert decided(rules) == ("2", "ask")
     assert decided(rules, "b") == ("1", "deny")
     assert decided([rule("allow", tool="other")]) is None
 
 
 def test_a_threads_rules_are_asked_before_an_agents_and_those_before_the_ones_for_all():
-    rules = [rule("deny", "all"), rule("ask", "agent", agent_key="k"), rule("allow", "thread", thread_id="t")]
+    rules = [rule("ask", "all"), rule("ask", "agent", agent_key="k"), rule("allow", "thread", thread_id="t")]
     assert [one.id for one in in_order(rules, thread_id="t", agent_key="k")] == ["thread", "agent", "all"]
     assert decided(rules) == ("thread", "allow")
     assert decided(rules, thread="u") == ("agent", "ask")
-    assert decided(rules, thread="u", agent="l") == ("all", "deny")
+    assert decided(rules, thread="u", agent="l") == ("all", "ask")
     assert decided([rule("deny", agent_key="k")], agent=None) is None
+
+
+@pytest.mark.parametrize("scope", [{}, {"agent_key": "k"}, {"thread_id": "t"}])
+def test_a_deny_wins_over_every_scope_and_age(scope: dict[str, str]):
+    others = [rule("allow", "1", thread_id="t"), rule("ask", "2", agent_key="k"), rule("allow", "3")]
+    for place in range(4):
+        rules = others.copy()
+        rules.insert(place, rule("deny", "no", **scope))
+        assert decided(rules) == ("no", "deny")
+
+
+def test_a_deny_that_can_not_be_evaluated_asks_whatever_else_allows():
+    broken = rule("deny", "no", args="args.gone == 1")
+    assert decided([rule("allow", "yes", thread_id="t"), broken]) == ("no", "ask")
+    assert decided([broken, rule("deny", "sure", tool="*")]) == ("sure", "deny")
 
 
 def test_a_rule_ends_when_it_expires():

@@ -228,6 +228,7 @@ class EncryptedCheckpointer:
     compact = _passed(Checkpointer.compact)
     find_run = _passed(Checkpointer.find_run)
     runs = _passed(Checkpointer.runs, lambda self, found: [(run, self._row(row)) for run, row in found])
+    thread_count = _passed(Checkpointer.thread_count)
     queue_size = _passed(Checkpointer.queue_size)
     queues = _passed(Checkpointer.queues)
     still_queued = _passed(Checkpointer.still_queued)

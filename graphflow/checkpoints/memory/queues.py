@@ -42,6 +42,10 @@ class MemoryQueues:
             chosen = (row for row in rows if owner in (None, self._tables.threads[row.thread_id].owner))
             return [row for row, _ in zip(chosen, range(limit), strict=False)]
 
+    async def thread_count(self, status: str) -> int:
+        with self._lock:
+            return sum(1 for thread in self._tables.threads.values() if thread.facts.status == status)
+
     async def queue_size(self, kind: str) -> int:
         with self._lock:
             return sum(1 for _ in self._tables.queue.rows(kind=kind))

@@ -117,6 +117,7 @@ class SqlCheckpointer(ABC):
 
     queue = _method(Checkpointer.queue, "_ask", lists.queue)
     unparked = _method(Checkpointer.unparked, "_ask", lists.unparked)
+    thread_count = _method(Checkpointer.thread_count, "_ask", lists.thread_count)
     queue_size = _method(Checkpointer.queue_size, "_ask", lists.queue_size)
 
     still_queued = _method(Checkpointer.still_queued, "_ask", lists.still_queued)

@@ -79,6 +79,7 @@ _UNPARKED = SharedStatement(
     "tl",
     "dityi" + THREAD_TYPES,
 )
+_THREAD_COUNT = SharedStatement("SELECT count(*) FROM @.threads WHERE status = $1", "t", "i")
 _QUEUE_SIZE = SharedStatement("SELECT count(*) FROM @.inputs WHERE kind = $1", "t", "i")
 _OWNERS = SharedStatement("SELECT DISTINCT owner FROM @.threads WHERE owner IS NOT NULL AND lease_until > $1", "l", "t")
 _QUEUES = SharedStatement(
@@ -126,6 +127,11 @@ def threads(
     if not rows and cursor is not None and (yield from thread(cursor)) is None:
         raise errors.unknown_thread(cursor)
     return [thread_row(row) for row in rows]
+
+
+def thread_count(status: str) -> Work[int]:
+    rows = yield from one(_THREAD_COUNT(status))
+    return int(rows[0][0])
 
 
 def open_interrupts(

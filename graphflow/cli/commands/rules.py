@@ -17,7 +17,7 @@ rules = group("rules", "Standing rules about tool calls: allow, ask or deny.")
 
 @command(rules, "list")
 async def list_rules(as_json: AsJson = False) -> None:
-    """List rules in order of precedence: thread rules, then agent rules, then global rules."""
+    """List rules in the order in which they are tried: thread rules, then agent rules, then global rules."""
     from graphflow.service.catalog.rules import rule_dict
 
     async with opened() as app:
@@ -54,7 +54,7 @@ async def add_rule(
     reason: Annotated[str | None, typer.Option(help="Sent to the model with deny.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a rule. The first rule that matches a call decides; a tool's own checks still apply."""
+    """Add a rule. A matching deny decides, else the first rule that matches; a tool's own checks still apply."""
     from graphflow.service.catalog.rules import rule_dict
 
     async with opened() as app:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.id_rule import is_id, unknown_id
+from graphflow.suggestions import choose
 from graphflow.tools.running.standing_rules import VERDICTS, StandingRule, condition_of
 
 NOTE = "approval_rules"
@@ -30,10 +31,18 @@ class StandingRules:
         store: gives the store, opened when it is first needed.
         clock: for expiry and freshness.
         ids: for new rules.
+        tools, agents: the names that a rule may give.
     """
 
-    def __init__(self, store: Callable[[], Checkpointer], clock: Clock, ids: Ids) -> None:
-        self._store, self._clock, self._ids = store, clock, ids
+    def __init__(
+        self,
+        store: Callable[[], Checkpointer],
+        clock: Clock,
+        ids: Ids,
+        tools: Callable[[], Iterable[str]],
+        agents: Callable[[], Iterable[str]],
+    ) -> None:
+        self._store, self._clock, self._ids, self._tools, self._agents = store, clock, ids, tools, agents
         self._known: Rules = ()
         self._read_at: float | None = None
 
@@ -72,11 +81,11 @@ class StandingRules:
         """
         rule = StandingRule(
             id=self._ids.new_id(),
-            tool=_named(tool),
+            tool=tool if tool == "*" else _known("tool", tool, self._tools()),
             decision=_decided(decision),  # type: ignore[arg-type] # one of the words
             args=_checked(args),
             thread_id=thread_id,
-            agent_key=agent_key,
+            agent_key=None if agent_key is None else _known("agentKey", agent_key, self._agents()),
             expires_at=None if expires is None else self._moment(expires),
             reason=reason,
             created_at=self._clock.now_ms(),
@@ -153,10 +162,12 @@ def rule_dict(rule: StandingRule) -> dict[str, Any]:
     return {key: value for key, value in msgspec.to_builtins(rule).items() if value is not None}
 
 
-def _named(tool: str) -> str:
-    if not tool.strip():
-        raise _wrong("tool", "name a tool, or '*' for any")
-    return tool
+def _known(field: str, given: str, names: Iterable[str]) -> str:
+    # A misspelt `deny` would deny nothing.
+    if given not in (known := list(names)):
+        what = "tool, or '*' for any" if field == "tool" else "agent"
+        raise _wrong(field, f"{given!r:.80} is no {what}; {choose(given, known)}")
+    return given
 
 
 def _decided(decision: str) -> str:

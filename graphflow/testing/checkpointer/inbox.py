@@ -280,6 +280,7 @@ class Inbox(Suite):
                 await store.enqueue(name, b"x", now=NOW)
             if name != "thread":
                 await store.release(name, driver.fence)
+        assert (await store.thread_count("idle"), await store.thread_count("waiting")) == (3, 0)
         assert (await store.queue_size("input"), await store.queue_size("signal")) == (2, 0)
         assert await store.queues(NOW) == ["other"]
         assert sorted(await store.queues(NOW + LEASE + 1)) == ["other", "thread"], (

@@ -1,7 +1,8 @@
 """Standing rules: decisions about tool calls that a person made once, for all calls that fit (spec 8.5).
 
-A rule applies to one thread, one agent, or everywhere. The first match decides; rules of the thread are
-tried before rules of the agent, and those before general ones; within each group the oldest first.
+A rule applies to one thread, one agent, or everywhere. A `deny` that matches always decides. Otherwise the first match
+does; rules of the thread are tried before rules of the agent, and those before general ones; within each group the oldest
+first.
 """
 
 from __future__ import annotations
@@ -81,19 +82,26 @@ def fitting_rule(
     agent_key: str | None,
     now_ms: int,
 ) -> StandingRule | None:
-    """The first rule that matches a call, or None.
+    """The rule that decides about a call: a `deny` that matches, else the first one that does; None if none matches.
 
-    If a condition can't be evaluated for these arguments, an `allow` is skipped and a `deny` becomes an `ask`.
+    If a condition can't be evaluated for these arguments, an `allow` is skipped, and a `deny` becomes an `ask` that no
+    `allow` overrides.
     """
+    first: StandingRule | None = None
+    unsure: StandingRule | None = None
     for rule in in_order(rules, thread_id=thread_id, agent_key=agent_key):
         if rule.tool not in (tool, "*") or (rule.expires_at is not None and rule.expires_at <= now_ms):
             continue
+        if first is not None and rule.decision != "deny":
+            continue
         fits = _fits(rule, arguments)
-        if fits:
+        if fits and rule.decision == "deny":
             return rule
-        if fits is None and rule.decision != "allow":
-            return msgspec.structs.replace(rule, decision="ask")
-    return None
+        if fits:
+            first = rule
+        elif fits is None and rule.decision != "allow":
+            unsure = unsure or msgspec.structs.replace(rule, decision="ask")
+    return unsure or first
 
 
 def in_order(rules: Iterable[StandingRule], *, thread_id: str, agent_key: str | None) -> list[StandingRule]:
