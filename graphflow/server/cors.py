@@ -11,7 +11,8 @@ from starlette.middleware.cors import CORSMiddleware
 from graphflow.errors import GraphflowError
 from graphflow.server.access_log import REQUEST_ID
 from graphflow.server.loopback import is_loopback
-from graphflow.server.routes._queued import PLACE, RUN_ID
+from graphflow.server.routes._parts import RUN_ID
+from graphflow.server.routes._queued import PLACE
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

@@ -327,3 +327,25 @@ async def test_half_a_character_that_a_node_left_in_the_state_hides_nothing_of_t
         assert [line["chatId"] for line in (await client.get("/api/chats?q=b")).json()["data"]] == ["h"]
         raw = await client.get("/api/chat?chatId=h&includeRawMessages=true")
         assert raw.json()["data"]["rawMessages"][-1]["content"] == "a\udcff b"
+
+
+async def test_every_response_that_begins_or_continues_a_run_names_it_in_a_header(client: httpx.AsyncClient) -> None:
+    async def header(method: str, url: str, **request: Any) -> str:
+        async with client.stream(method, url, **request) as response:
+            assert response.status_code in (200, 202, 204), await response.aread()
+            await response.aread()
+            return response.headers["Graphflow-Run-Id"]
+
+    body = {"message": "x", "agentKey": "ask", "chatId": "c"}
+    run_id = await header("POST", "/api/query", json={**body, "stream": False})
+    (line,) = (await client.get("/api/inbox")).json()["data"]
+    assert line["runId"] == run_id
+    assert await header("GET", f"/api/runs/{run_id}/events") == run_id
+    answer = {"chatId": "c", "runId": run_id, "interruptId": line["interruptId"], "payload": "Ann"}
+    assert await header("POST", "/api/submit", json=answer) == run_id
+    assert await header("GET", f"/api/runs/{run_id}/events", headers={"Last-Event-ID": "999-999"}) == run_id
+    assert await header("POST", "/api/query", json={"message": "x", "agentKey": "plain", "chatId": "d"})
+    assert await header("POST", "/api/query", json={"message": "x", "agentKey": "plain", "background": True})
+    first = (await client.get("/api/threads/d/checkpoints")).json()["data"][-1]["id"]
+    for stream in (True, False):
+        assert await header("POST", "/api/threads/d/resume", json={"checkpointId": first, "stream": stream})

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 from fastapi import Query, Request
 from pydantic.alias_generators import to_camel
@@ -27,6 +28,8 @@ from graphflow.service.runs.input_queue import StartedRun
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Response)
+RUN_ID = "Graphflow-Run-Id"
 Limit = Annotated[int, Query(ge=1, le=500, description="Lines of a page.")]
 Cursor = Annotated[str | None, Query(description="`cursor` of the page before.")]
 METADATA = "metadata."
@@ -119,6 +122,12 @@ def stream(
     )
 
 
+def named(response: R, run_id: str) -> R:
+    """The response with its run in the header, which a client has before the first event."""
+    response.headers[RUN_ID] = quote(run_id, safe=":")  # an older id may have what no header can carry
+    return response
+
+
 def stream_run(
     request: Request, begun: StartedRun, families: Collection[str] | None, on_disconnect: str
 ) -> EventStream:
@@ -126,7 +135,7 @@ def stream_run(
     assert begun.run.log is not None
     # Leaving a stream only unsubscribes, unless the client asked for a cancel.
     left = begun.run.executor.cancel if on_disconnect == "cancel" else None
-    return stream(request, follow(begun.run.log, begun.after), families, left)
+    return named(stream(request, follow(begun.run.log, begun.after), families, left), begun.run_id)
 
 
 async def one_body(request: Request, begun: StartedRun, on_disconnect: str) -> Response:
@@ -135,7 +144,7 @@ async def one_body(request: Request, begun: StartedRun, on_disconnect: str) -> R
         if on_disconnect == "cancel":
             begun.run.executor.cancel()
         return Response(status_code=499)
-    return rested(outcome(begun))
+    return named(rested(outcome(begun)), begun.run_id)
 
 
 async def left_by(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.events import RunCancel, RunError
 from graphflow.server.envelope import rested, success
-from graphflow.server.routes._parts import application, left_by, one_body, result_dict, stream
+from graphflow.server.routes._parts import application, left_by, named, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import QueuedInput
@@ -28,7 +28,7 @@ from graphflow.service.runs.remote_runs import follow_stored, result_elsewhere
 if TYPE_CHECKING:
     from fastapi import Request
 
-RUN_ID, PLACE = "Graphflow-Run-Id", "Graphflow-Queue-Position"
+PLACE = "Graphflow-Queue-Position"
 
 
 def stream_later(
@@ -48,8 +48,8 @@ def stream_later(
             task.add_done_callback(_withdrawing.discard)
 
     response = stream(request, _batches(app, queued, begun), families, left if on_disconnect == "cancel" else None)
-    response.headers[RUN_ID], response.headers[PLACE] = queued.run_id, str(queued.place)
-    return response
+    response.headers[PLACE] = str(queued.place)
+    return named(response, queued.run_id)
 
 
 # The event loop holds tasks weakly; this keeps a withdrawal alive until it is done.
@@ -91,11 +91,11 @@ async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: s
     if isinstance(turn, StartedRun):
         return await one_body(request, turn, on_disconnect)
     if await app.store.find_run(queued.run_id) is None:
-        return success(_ids(queued) | {"status": "cancelled"})
+        return named(success(_ids(queued) | {"status": "cancelled"}), queued.run_id)
     result = await left_by(request, _result(app, queued))
     if result is None:
         return Response(status_code=499)
-    return rested(_ids(queued) | result_dict(result))
+    return named(rested(_ids(queued) | result_dict(result)), queued.run_id)
 
 
 async def _result(app: ServiceContext, queued: QueuedInput) -> Any:

@@ -18,6 +18,7 @@ from graphflow.server.routes._parts import (
     Limit,
     application,
     families_of,
+    named,
     one_body,
     room_for_run,
     stream,
@@ -54,7 +55,8 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
         begun = await query(context, given.to_request(), caller=caller)
     if given.background:
         accepted = await in_background(context, begun, given.webhook)
-        return success(accepted, status=202, headers={"Location": accepted["links"]["self"]})
+        links = {"Location": accepted["links"]["self"]}
+        return named(success(accepted, status=202, headers=links), accepted["runId"])
     if isinstance(begun, QueuedInput):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)
@@ -81,7 +83,8 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
         request_id=given.request_id,
         view_id=given.view_id,
     )
-    return success(await submit(application(request), wanted, caller=caller_of(request)))
+    done = await submit(application(request), wanted, caller=caller_of(request))
+    return named(success(done), done.run_id) if done.accepted else success(done)
 
 
 @router.get("/runs", summary="List runs", dependencies=[Depends(needs("read"))])
@@ -140,4 +143,4 @@ async def events(
         return stream_later(request, queued, families, "keep")
     batches = await join(application(request), run_id, last_event_id or lastEventId, families)
     # A stream that ends at once would bring a browser's `EventSource` back each second; after 204 it stays away.
-    return Response(status_code=204) if batches is None else stream(request, batches, families)
+    return named(Response(status_code=204) if batches is None else stream(request, batches, families), run_id)
