@@ -24,7 +24,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-# One worker for each core; ARGS="-n 0" runs the tests in one process, as a debugger needs it.
+# As many workers as tests/conftest.py says; ARGS="-n 0" runs the tests in one process, as a debugger needs it.
 PYTEST := $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help run test test-long test-web lint format bench docs site coverage clean

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from graphflow import MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -18,6 +19,10 @@ from tests.postgres_server import PostgresServer
 from tests.streams import watched_streams
 
 use_memory()
+
+# A slow machine is no defect: nobody judges how long an example takes, and a failing one says how to have it again.
+settings.register_profile("graphflow", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("graphflow")
 
 _OURS = re.compile(
     r"^(GRAPHFLOW|AGENT|MEMORY_CHAT|LLM|TRACE|CIRCUIT)_|_(API_KEY|BASE_URL|MODEL)$"
@@ -88,6 +93,12 @@ def own_postgres() -> Iterator[PostgresServer]:
     """A server that nobody else uses, for tests that stop, restart or crash it."""
     with PostgresServer() as server:
         yield server
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores: a worker waits while the processes that its test has started work or wait themselves."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

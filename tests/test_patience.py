@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import hypothesis
+
 TESTS = Path(__file__).parent
 OWN_LIMIT = re.compile(r"asyncio\.timeout\([\d.]|wait_for\(.*, [\d.]+\)|\btimeout=[\d.]")
 REASONED = {
@@ -19,4 +21,5 @@ def test_tests_take_their_limit_from_one_place() -> None:
     files = [path for path in TESTS.rglob("*.py") if path.parent.name != "web" and path != Path(__file__)]
     assert len(files) > 300
     found = {path.relative_to(TESTS).as_posix() for path in files if OWN_LIMIT.search(path.read_text(encoding="utf-8"))}
+    assert hypothesis.settings().deadline is None
     assert found == REASONED, "a limit of its own: take `tests.patience.PATIENCE_S`"

@@ -26,12 +26,12 @@ from tests.crash.zygote import Job, Outcome
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-SEEDS = size(40, long=6_000)
+SEEDS = size(24, long=6_000)
 """How many each store takes."""
 KILLS = SEEDS * 5 // 2
 """Processes that must have died by then; if fewer have, more seeds follow."""
 ZYGOTES = 2
-FEW, MORE = 20, 10
+FEW, MORE = 10, 20
 """So many seeds follow, so many times, while too few processes have died or nobody at one of the boundaries."""
 BOUNDARIES = {
     f"{name} {side}"

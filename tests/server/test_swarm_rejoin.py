@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving, take
 from tests.service.clients import Client, fold
 
-CLIENTS, REJOINS = 50, size(8, long=20)
+CLIENTS, REJOINS = 50, size(5, long=20)
 SCRIPT = msgspec.convert(
     {"turns": [{"text": "Once there was a stream that many left and joined again. " * 60, "piece": 3}]}, Script
 )
@@ -86,7 +86,7 @@ async def test_hundreds_of_disconnects_and_rejoins_lose_and_double_nothing(folde
     pace = Pace()
     model = ScriptedModel(SCRIPT, delay_s=1.0, sleep=pace)
     async with (
-        asyncio.timeout(size(60, long=600)),
+        asyncio.timeout(PATIENCE_S * 5),
         serving(Application(load_settings(folder), models=lambda *_: model)) as (client, _),
     ):
         body = {"message": "go", "agentKey": "plain", "chatId": "swarm"}

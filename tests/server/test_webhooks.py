@@ -21,6 +21,7 @@ import pytest
 from graphflow.errors import DefinitionError
 from graphflow.service.runs import webhooks
 from graphflow.service.runs.webhooks import signing_keys
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
 from tests.server.conftest import ask, serving
 from tests.server.swarm import swarm
@@ -60,7 +61,7 @@ class Receiver:
 
     async def wait(self, count: int) -> list[dict[str, Any]]:
         """The runs that were sent, once there are so many."""
-        async with asyncio.timeout(30), self._more:
+        async with asyncio.timeout(PATIENCE_S), self._more:
             await self._more.wait_for(lambda: len(self.got) >= count)
             return [json.loads(body) for _, body in self.got]
 
@@ -205,7 +206,7 @@ async def test_a_killed_servers_webhooks_are_delivered_by_another(
     """Also after the receiver was away for a while."""
     settings = {name.removeprefix("GRAPHFLOW_").lower(): value for name, value in SETTINGS.items()}
     with postgres.database() as url:
-        async with swarm(tmp_path, [url], **settings) as servers, asyncio.timeout(90):
+        async with swarm(tmp_path, [url], **settings) as servers, asyncio.timeout(PATIENCE_S):
             (first,) = await servers.start()
             servers.hold()
             receiver.statuses = [503] * 3
