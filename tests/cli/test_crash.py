@@ -5,6 +5,12 @@ from __future__ import annotations
 import signal
 
 import msgspec
+import pytest
+
+from graphflow.cli.terminal.exit_codes import next_step
+from graphflow.errors import ThreadWaiting
+from graphflow.graph.core.machine import Frame, Machine, Operation
+from graphflow.runtime.runs.preconditions import check_outcomes
 
 QUESTION = "What time is it in Beijing? And list the files"
 
@@ -79,3 +85,14 @@ def test_of_five_processes_on_one_thread_each_succeeds_or_is_told_that_it_is_bus
     messages = cli("threads", "state", "t1", "messages").json
     said = [message["content"] for message in messages if message["role"] == "user"]
     assert sorted(said) == [f"message {number}" for number, code in enumerate(codes) if code == 0]
+
+
+def test_the_hint_after_a_crash_inside_a_write_names_the_command_that_asks():
+    frame = Frame(number=0, node="pay", operations={"fee": Operation("once", "d", effects="write", state="intent")})
+    with pytest.raises(ThreadWaiting) as refused:
+        check_outcomes("t1", Machine(status="running", frames={0: frame}))
+    assert (
+        next_step("thread_waiting", refused.value.detail, "t1")
+        == "`graphflow threads resume t1` asks what became of it"
+    )
+    assert "inbox answer 7" in (next_step("thread_waiting", {"interrupts": [{"interruptId": "7"}]}, "t1") or "")

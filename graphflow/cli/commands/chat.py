@@ -84,7 +84,10 @@ class Chat:
             return await work
         except Leave:
             raise
-        except ThreadWaiting:
+        except ThreadWaiting as error:
+            if error.detail.get("writes"):
+                note("not sent: the last run was cut off in the middle of a write; /resume asks what became of it")
+                return None
             note("not sent: this thread waits for an answer")
             await self._say_open()
         except GraphflowError as error:

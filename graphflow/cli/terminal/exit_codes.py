@@ -52,7 +52,7 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
         case "thread_busy" | "fenced":
             return f"try again in {_seconds(detail.get('retryAfterMs'))}; `graphflow threads show {thread}` shows its progress"
         case "thread_waiting":
-            return _answer_hint(detail)
+            return _answer_hint(detail, thread)
         case "agent_not_found":
             if detail.get("known") == []:
                 return "`graphflow new NAME` creates an agent"
@@ -98,7 +98,10 @@ def _seconds(ms: Any) -> str:
     return f"{max(1, round(ms / 1000))} s" if isinstance(ms, int | float) else "a moment"
 
 
-def _answer_hint(detail: dict[str, Any]) -> str:
+def _answer_hint(detail: dict[str, Any], thread: str) -> str:
+    # Nobody has been asked yet about a write that was cut off: the inbox is empty until the thread goes on.
+    if detail.get("writes"):
+        return f"`graphflow threads resume {thread}` asks what became of it"
     open_ = detail.get("interrupts") or []
     if len(open_) == 1:
         return f"`graphflow inbox answer {open_[0]['interruptId']}`"
