@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 PAGES = {
     "reference/python.md": python_api.page,
     "reference/cli.md": cli.page,
-    "reference/http.md": http_api.page,
+    "http.md": http_api.page,
     "reference/agent-json.md": agent_json.page,
     "reference/events.md": events.page,
     "reference/errors.md": errors.page,

@@ -1,4 +1,4 @@
-"""docs/reference/http.md: every route with its parameters, its body and a curl command, read from OpenAPI."""
+"""docs/http.md: every route with its parameters, its body and a curl command, read from OpenAPI."""
 
 from __future__ import annotations
 
@@ -21,15 +21,25 @@ $ curl -N localhost:8080/api/query -d '{"agentKey": "demo_react", "message": "Wh
 ```
 
 A JSON response is `{"code": 0, "msg": "success", "data": …}`, with `cursor` if another page follows. A failure has the
-HTTP status as `code`, a message for people in `msg`, and `data.error` with a [code](errors.md). `data.fields` names
+HTTP status as `code`, a message for people in `msg`, and `data.error` with a [code](reference/errors.md). `data.fields` names
 invalid arguments. A run that failed is a failure too when it is returned as one body (`stream: false`): `data` has its
-outcome beside the error. A stream is [server-sent events](events.md).
+outcome beside the error. A stream is [server-sent events](reference/events.md).
 
 With tokens configured, every request carries `Authorization: Bearer SECRET`; only `/api/health`, `/api/ready` and the
 documentation are open. The running server shows this API at `/docs`, and its OpenAPI document at `/openapi.json`.
 
 The commands below use the thread `trip`. `$RUN`, `$CHECKPOINT`, `$EARLIER`, `$TOOL`, `$QUEUED` and `$RULE` are ids that
-an earlier command returned. The tests run all of them.
+an earlier command returned. The tests run all of them, and the [page for a browser](#in-a-browser).
+"""
+BROWSER = """## In a browser
+
+This page chats, shows forms and approvals, and rejoins after a lost connection or a reload; it needs no package. Serve it from the
+same host as the API (a reverse proxy does), or list its origin in `server.cors_origins`. `data-agent` names the agent. It starts
+[runs in the background](how-to/background-runs.md) and follows them with `EventSource`, which sends no `Authorization` header: with
+tokens, let the proxy add it, or read the response of `fetch` as `examples/http_client.py` does.
+
+```html title="chat.html"
+{page}```
 """
 GROUPS = {
     "Runs": ("/api/query", "/api/submit", "/api/runs", "/api/inbox"),
@@ -127,6 +137,7 @@ def page() -> str:
         for method, path, operation in found:
             if any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes):
                 parts.append(_part(method, path, operation, document["components"]["schemas"]))
+    parts.append(BROWSER.format(page=(Path(__file__).parent / "chat.html").read_text(encoding="utf-8")))
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The curl command of every route in docs/reference/http.md works against a served project."""
+"""The curl command of every route in docs/http.md works against a served project."""
 
 from __future__ import annotations
 

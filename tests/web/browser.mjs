@@ -1,4 +1,4 @@
-// Drives Chromium over the page of docs/start/http.md; every line of what it prints is one thing that a person saw.
+// Drives Chromium over the page of docs/http.md; every line of what it prints is one thing that a person saw.
 import { existsSync, readFileSync, unlinkSync, writeFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
@@ -27,7 +27,7 @@ try {
   await story.getByText("Once").waitFor();
   await story.reload();
   writeFileSync(gate, ""); // the model was held in the middle of its text
-  await story.locator("#chat p").nth(3).getByText("a graph.").waitFor();
+  await story.locator("#chat p").nth(4).getByText("a graph.").waitFor();
   console.log((await story.locator("#chat p").allTextContents()).join(" "));
 
   const form = await open("form");

@@ -16,7 +16,7 @@ from tests.service.conftest import AGENTS, TURNS, Gate, make_application, write_
 from tests.web.test_generated_clients import HERE, TOOLS, run
 
 pytestmark = pytest.mark.web
-GUIDE = HERE.parents[1] / "docs" / "start" / "http.md"
+GUIDE = HERE.parents[1] / "docs" / "http.md"
 LEAVE = {
     "type": "object",
     "properties": {"kind": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
@@ -35,6 +35,11 @@ def page() -> str:
     found = re.search(r'```html title="chat.html"\n(.*?)```', GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
+
+
+def test_the_page_has_at_most_forty_lines_of_javascript() -> None:
+    script = re.search(r"<script[^>]*>\n(.*?)</script>", page(), re.DOTALL)
+    assert script is not None and len(script[1].splitlines()) <= 40
 
 
 async def test_the_page_of_the_guide_works_in_a_browser(tmp_path: Path) -> None:
@@ -65,5 +70,5 @@ async def test_the_page_of_the_guide_works_in_a_browser(tmp_path: Path) -> None:
             finally:
                 waits.cancel()
     story, *rest = out.splitlines()
-    assert story == "Once upon a time there was a graph. working hard yes Once upon a time there was a graph."
+    assert story == "Tell me a story Once upon a time there was a graph. working hard yes Once upon a time there was a graph."
     assert rest == ["refused", "answered", "approved"]
