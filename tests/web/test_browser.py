@@ -70,5 +70,8 @@ async def test_the_page_of_the_guide_works_in_a_browser(tmp_path: Path) -> None:
             finally:
                 waits.cancel()
     story, *rest = out.splitlines()
-    assert story == "Tell me a story Once upon a time there was a graph. working hard yes Once upon a time there was a graph."
+    assert (
+        story
+        == "Tell me a story Once upon a time there was a graph. working hard yes Once upon a time there was a graph."
+    )
     assert rest == ["refused", "answered", "approved"]
