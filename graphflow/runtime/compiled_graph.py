@@ -29,6 +29,7 @@ from graphflow.runtime.runs.concurrency import Audience
 from graphflow.runtime.runs.live_answer import JoinedRun, answer_or_join
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
+from graphflow.runtime.runs.remote_answer import RemoteRun
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.sync import blocking, blocking_stream
 
@@ -137,18 +138,20 @@ class CompiledGraph:
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
         """Commits answers, by interrupt id or without an id while exactly one question is open, and continues.
 
-        While another task or thread of this process drives the run, since other branches work, that run is given the
-        answers, and this call returns with it.
+        While another task, thread or process drives the run, since other branches work, that run is given the answers, and
+        this call returns with it. Its status is `stopped` if that process ends before the run does.
 
         Raises:
             AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
-            ThreadBusy: another process drives the run.
         """
         return await self._finish(answer_or_join(self.host, thread_id, answers, by))
 
     @checked
     def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
-        """The events of `answer`; closing the stream cancels the run, unless another task of this process drives it."""
+        """The events of `answer`; closing the stream cancels the run, unless somebody else drives it.
+
+        Of a run that another process drives come the events that its records tell: finished blocks as snapshots.
+        """
         return self._streamed(lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
 
     @checked
@@ -369,10 +372,10 @@ class CompiledGraph:
 
     # --- driving
 
-    async def _finish(self, preparing: Awaitable[PreparedRun | JoinedRun]) -> RunResult:
+    async def _finish(self, preparing: Awaitable[PreparedRun | JoinedRun | RemoteRun]) -> RunResult:
         with _thread_kept():
             prepared = await preparing
-            if isinstance(prepared, JoinedRun):
+            if isinstance(prepared, JoinedRun | RemoteRun):
                 return await prepared.result()
             executor = prepared.run.executor
             # In a task of its own, so that the run hears of a cancellation before the code of its nodes does.
@@ -391,12 +394,12 @@ class CompiledGraph:
             await runs.drive(prepared)
 
     async def _streamed(
-        self, prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun]]
+        self, prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun | RemoteRun]]
     ) -> AsyncGenerator[Event, None]:
         outbox = Outbox()
         with _thread_kept():
             prepared = await prepare(Audience(outbox))
-        if isinstance(prepared, JoinedRun):
+        if isinstance(prepared, JoinedRun | RemoteRun):
             async with aclosing(prepared.events()) as events:
                 async for event in events:
                     yield event

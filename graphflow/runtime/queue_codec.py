@@ -8,7 +8,7 @@ import msgspec
 
 from graphflow.checkpoints import codec
 from graphflow.checkpoints.rows import Queued
-from graphflow.events import RequestQuery
+from graphflow.events import RequestQuery, RequestSubmit
 from graphflow.runtime.run_request import RunRequest
 
 
@@ -38,14 +38,42 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """When to try again, epoch ms."""
 
 
-Body = RunRequest | Signal | Stop | Webhook
-_KINDS: dict[type, str] = {RunRequest: "input", Signal: "signal", Stop: "stop", Webhook: "webhook"}
+class HandedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers for the process that drives the thread, from one that does not."""
+
+    answers: dict[str, Any]
+    """By interrupt id."""
+    by: str | None = None
+    event: RequestSubmit | None = None
+    """Sent before the answers take effect."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an answer was refused by who has the thread; for the caller that waits for it."""
+
+    position: int
+    """Of the answer."""
+    code: str
+    message: str
+    detail: dict[str, Any]
+
+
+Body = RunRequest | Signal | Stop | Webhook | HandedAnswer | Refusal
+_KINDS: dict[type, str] = {
+    RunRequest: "input",
+    Signal: "signal",
+    Stop: "stop",
+    Webhook: "webhook",
+    HandedAnswer: "answer",
+    Refusal: "refusal",
+}
 _TYPES: dict[str, type[Body]] = {kind: cls for cls, kind in _KINDS.items()}
 
 # The names of the fields are stored keys, and stay. What is left out has done its work when the input is queued, or is
 # stored beside it or in another form.
 _NOT_STORED = ("thread_id", "on_busy", "effects", "query")
 _INPUT_KEYS = tuple(name for name in RunRequest.__struct_fields__ if name not in _NOT_STORED)
+_SUBMIT_KEYS = ("request_id", "chat_id", "run_id", "tool_id", "payload", "view_id")
 _QUERY_KEYS = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream")
 
 
@@ -61,7 +89,10 @@ def encode_queued(body: Body) -> bytes:
         CodecError: the input or payload can't be stored.
     """
     if not isinstance(body, RunRequest):
-        return codec.encode(msgspec.structs.asdict(body), channel="input")
+        plain = msgspec.structs.asdict(body)
+        if plain.get("event") is not None:
+            plain["event"] = {name: getattr(plain["event"], name) for name in _SUBMIT_KEYS}
+        return codec.encode(plain, channel="input")
     query = body.query
     fields = {name: getattr(body, name) for name in _INPUT_KEYS}
     fields["request"] = None if query is None else {name: getattr(query, name) for name in _QUERY_KEYS}
@@ -71,6 +102,10 @@ def encode_queued(body: Body) -> bytes:
 def decode_queued(queued: Queued) -> Any:
     """The body of a queue's entry; fields that a newer version wrote are left out."""
     cls, fields = _TYPES[queued.kind], codec.decode(queued.body)
+    if fields.get("event") is not None:
+        fields["event"] = RequestSubmit(
+            **{name: fields["event"][name] for name in _SUBMIT_KEYS if name in fields["event"]}
+        )
     if cls is not RunRequest:
         return cls(**{name: fields[name] for name in cls.__struct_fields__ if name in fields})
     query = fields.get("request")

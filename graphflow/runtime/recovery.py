@@ -19,8 +19,9 @@ from graphflow.runtime.launch import launch, launch_expired, launch_resume
 from graphflow.runtime.queue_codec import decode_queued
 from graphflow.runtime.recovery_pauses import RecoveryPauses
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.concurrency import is_lost
+from graphflow.runtime.runs.concurrency import Audience, is_lost
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
+from graphflow.runtime.runs.remote_answer import queued_answer
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver_queued
 
@@ -140,6 +141,10 @@ class Recovery(ABC):
         if host is not None:
             if overdue:
                 return await launch_expired(host, thread_id, overdue, hold_ms=hold_ms)
+            # Handed to a process that is gone; its caller may be gone too.
+            audience = Audience(log=True, hold_ms=hold_ms)
+            if (answered := await queued_answer(host, self.runs, thread_id, audience)) is not None:
+                return self.runs.start(answered)
             if await store.queue(thread_id, kind="signal", limit=1):
                 woken = await deliver_queued(host, self.runs, thread_id, hold_ms=hold_ms)
                 if woken is not None:

@@ -22,7 +22,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of `run`, `answer` or `resume`."""
 
     status: RunStatus
-    """`running` and `stopped` only from `Thread.result`: a process drives the run, or its process died."""
+    """`running` only from `Thread.result`: a process drives the run. `stopped`: the process that drove it died."""
     state: State
     """The root's values, read-only."""
     output: Any = None

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import AnswerRefused
-from graphflow.graph.engine.executor import Executor
 from graphflow.runtime.runs.answer_checks import Answer, check_answers, questions_of
+from graphflow.runtime.runs.answer_delivery import feed_answers, stale
 from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.preconditions import overdue_in
@@ -21,22 +20,33 @@ from graphflow.runtime.runs.taking import Taking, adopt_run, taken
 
 
 async def answer(
-    host: RunHost, thread_id: str, answers: Any, by: str | None = None, audience: Audience = NOBODY
+    host: RunHost,
+    thread_id: str,
+    answers: Any,
+    by: str | None = None,
+    audience: Audience = NOBODY,
+    *,
+    consumes: int | None = None,
 ) -> PreparedRun:
     """A run that begins with answers; all are checked before any is taken.
 
     What has expired is closed first, and an answer to it is stale (E12).
+
+    Args:
+        consumes: position of the answers in the thread's queue, when they come from there.
     """
     async with taken(host, host.need_runs(), thread_id, frees=True) as taking:
         loaded = await taking.runs.load_head(taking.row)
         overdue = overdue_in(loaded.machine, host.clock.now_ms())
         if overdue:
-            return await after_expiry(taking, overdue, lambda: answer(host, thread_id, answers, by, audience))
+            return await after_expiry(
+                taking, overdue, lambda: answer(host, thread_id, answers, by, audience, consumes=consumes)
+            )
         try:
             checked = check_answers(loaded.machine, answers)
         except AnswerRefused as refusal:
             raise await stale(taking.runs.store, thread_id, refusal) from None
-        return await _answered(taking, loaded, checked, by, audience)
+        return await _answered(taking, loaded, checked, by, audience, consumes)
 
 
 async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, audience: Audience) -> PreparedRun:
@@ -51,40 +61,27 @@ async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, audience:
 
 
 async def _answered(
-    taking: Taking, loaded: Loaded, checked: Sequence[Answer], by: str | None, audience: Audience
+    taking: Taking,
+    loaded: Loaded,
+    checked: Sequence[Answer],
+    by: str | None,
+    audience: Audience,
+    consumes: int | None = None,
 ) -> PreparedRun:
     run = await taking.same_run(loaded, audience)
-    executor = run.executor
+    executor, journal = run.executor, run.journal
     if any(answer.decision == "terminate" for answer in checked):
         await executor.events.calls.learn()  # those that earlier epochs have announced get a result too
 
+    def consume() -> None:
+        assert journal is not None
+        journal.consumes = consumes
+
     def before() -> None:
         adopt_run(taking.host, executor, loaded, audience.preamble)
-        feed_answers(executor, checked, by)
+        feed_answers(executor, checked, by, consume)
 
     return PreparedRun(run, None, before)
-
-
-def feed_answers(executor: Executor, checked: Sequence[Answer], by: str | None) -> None:
-    """Feeds the answers of one call to the run that waits for them."""
-    # Together, or the thread could be given back between two of them.
-    executor.together = True
-    for answer in checked:
-        if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
-            executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
-    executor.together = False
-
-
-async def stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
-    """An id whose checkpoint the thread has was open once: `stale`, not `unmatched` (E8)."""
-    asked = refusal.detail.get("interruptId", "")
-    # An interrupt id is the id of the checkpoint that opened it, a dot and a number.
-    if refusal.code != "interrupt_not_found" or "." not in asked:
-        return refusal
-    if await store.load(thread_id, asked.rpartition(".")[0]) is None:
-        return refusal
-    text = f"interrupt {asked!r} was answered, closed or issued anew; nothing has changed"
-    return AnswerRefused(text, code="answer_stale", interruptId=asked)
 
 
 # --- expiry

@@ -47,7 +47,7 @@ def check_answers(machine: Machine, answers: Any) -> list[Answer]:
     Raises:
         AnswerRefused: nothing is open, an unknown id, several open for a bare answer, or a value that does not fit.
     """
-    return [check_answer(machine, key, value) for key, value in _by_id(machine, answers).items()]
+    return [check_answer(machine, key, value) for key, value in answers_by_id(machine, answers).items()]
 
 
 def questions_of(machine: Machine) -> list[Interrupt]:
@@ -55,7 +55,12 @@ def questions_of(machine: Machine) -> list[Interrupt]:
     return [interrupt for interrupt in machine.interrupts.values() if interrupt.kind not in WAITS]
 
 
-def _by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
+def answers_by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
+    """The answers of a call by interrupt id, not checked yet.
+
+    Raises:
+        AnswerRefused: it does not say for which of the open interrupts they are.
+    """
     open_ = {interrupt.id: interrupt for interrupt in questions_of(machine)}
     if isinstance(answers, Mapping) and answers and all(isinstance(key, str) for key in answers):
         # Keys that look like ids are meant as ids even if none of them is open: the caller then learns that the

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 from graphflow.errors import AnswerRefused, ThreadBusy
 from graphflow.events import Event
 from graphflow.runtime.result import RunResult, result_from
-from graphflow.runtime.runs.answer import answer, feed_answers, stale
+from graphflow.runtime.runs.answer import answer
 from graphflow.runtime.runs.answer_checks import check_answers
+from graphflow.runtime.runs.answer_delivery import feed_answers, stale
 from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_runs import POLL_S, LiveRun, LiveRuns, PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
 from graphflow.runtime.runs.preconditions import overdue_in
+from graphflow.runtime.runs.remote_answer import RemoteRun, hand_over
 from graphflow.runtime.runs.run_host import RunHost
 
 T = TypeVar("T")
@@ -107,12 +109,12 @@ class Tap:
 
 async def answer_or_join(
     host: RunHost, thread_id: str, answers: Any, by: str | None = None, audience: Audience = NOBODY
-) -> PreparedRun | JoinedRun:
-    """A run that begins with the answers, or the live run that was given them.
+) -> PreparedRun | JoinedRun | RemoteRun:
+    """A run that begins with the answers, or the run of another caller or process that was given them.
 
     Raises:
         AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
-        ThreadBusy: another process drives the run.
+        ThreadBusy: other callers take the thread again and again.
     """
     runs = host.need_runs()
     await runs.ready()
@@ -127,8 +129,10 @@ async def answer_or_join(
             return await answer(host, thread_id, answers, by, audience)
         except ThreadBusy:
             row = await runs.store.thread(thread_id)
+            if row is not None and row.owner not in (None, runs.owner):
+                return await hand_over(host, thread_id, answers, by, audience=audience)
             # Another caller of this process has taken the thread, and its run is about to be live.
-            if attempt == TRIES - 1 or row is None or row.owner not in (None, runs.owner):
+            if attempt == TRIES - 1 or row is None:
                 raise
         await runs.changed(thread_id, POLL_S)
     raise AssertionError("the last attempt gives or raises")

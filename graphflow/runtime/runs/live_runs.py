@@ -26,6 +26,7 @@ from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.light_event import LightEvent
 from graphflow.graph.engine.ports import Clock
 from graphflow.runtime.queue_codec import Signal, Stop, decode_queued, encode_queued, kind_of
+from graphflow.runtime.runs.answer_delivery import take_from_queue
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.lease import ThreadLease
 from graphflow.runtime.runs.lease_guard import LeaseGuard
@@ -66,6 +67,8 @@ class LiveRun:
         self.log = log
         self.task: asyncio.Task[None] | None = None
         self.lease: ThreadLease | None = None
+        self.fed: set[int] = set()
+        """Positions of queue entries that it was given."""
         self.unasked = False
         """It goes on after a crash although nobody has asked for that."""
         self.over = LightEvent()
@@ -276,7 +279,7 @@ class LiveRuns:
             self._renewer = None
 
     async def _read_control_messages(self) -> None:
-        for kind in ("stop", "signal"):
+        for kind in ("stop", "signal", "answer"):
             for queued in await self.store.queue(kind=kind, owner=self.owner):
                 live = self.by_thread.get(queued.thread_id)
                 # An ending run takes no more messages; a signal stays queued for the next one.
@@ -284,6 +287,14 @@ class LiveRuns:
                     await self._handle_control_message(live, live.journal, queued)
 
     async def _handle_control_message(self, live: LiveRun, journal: ThreadJournal, queued: Queued) -> None:
+        if queued.kind != "stop":
+            # It leaves the queue with a commit, which may not be durable when the queue is read again.
+            if queued.position in live.fed:
+                return
+            live.fed.add(queued.position)
+        if queued.kind == "answer":
+            await take_from_queue(self.store, live.executor, journal, queued)
+            return
         message = decode_queued(queued)
         if isinstance(message, Signal):
             self.signal(live, journal, message, queued.position)

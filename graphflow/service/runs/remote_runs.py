@@ -8,19 +8,17 @@ from collections.abc import AsyncIterator, Iterable
 import msgspec
 
 from graphflow.checkpoints.event_log import read_events
-from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import ThreadNotFound
 from graphflow.events import STREAM_ENDS, Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.runtime.history.stored_events import Chain
-from graphflow.runtime.result import RunResult, result_from
+from graphflow.runtime.result import RunResult
+from graphflow.runtime.runs.remote_answer import stored_result
 from graphflow.service.context import ServiceContext
 from graphflow.service.run_log import StoredRun, StreamFrame, is_at_rest, read_run
 
 LOOK_S = 0.25
 """How often the store is asked for what is new."""
-PAGE = 100
 
 
 async def follow_stored(
@@ -152,15 +150,5 @@ async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str)
     while (row := await context.store.thread(thread_id)) and not is_at_rest(context, row, run_id):
         context.refuse_when_stopping()
         await asyncio.sleep(LOOK_S)
-    before: str | None = None
-    while rows := await context.store.list_checkpoints(thread_id, before=before, limit=PAGE, all_lineages=True):
-        for listed in rows:
-            # The newest checkpoint of the run has its outcome; later ones belong to other runs.
-            if decode_meta(listed.meta, listed.id).run_id != run_id:
-                continue
-            loaded = await load_thread(context.store, thread_id, listed.id)
-            if loaded is not None:
-                plan = await (await context.graph_of_thread(thread_id)).host.documents.pinned(loaded.row.facts.document)
-                return result_from(plan, loaded.machine, thread_id, listed.id)
-        before = rows[-1].id
-    raise ThreadNotFound(f"run {run_id!r} of thread {thread_id!r} has left no record")
+    graph = await context.graph_of_thread(thread_id)
+    return await stored_result(graph.host, thread_id, run_id)

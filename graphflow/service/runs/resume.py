@@ -9,8 +9,8 @@ from graphflow.errors import AnswerRefused
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import launch_answer, launch_resume
 from graphflow.runtime.queue_codec import Signal
-from graphflow.runtime.runs.answer import feed_answers
 from graphflow.runtime.runs.answer_checks import check_answers
+from graphflow.runtime.runs.answer_delivery import feed_answers
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
