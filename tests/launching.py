@@ -10,6 +10,9 @@ from graphflow.events import Event
 from graphflow.runtime.launch import launch as detached
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.service.context import ServiceContext
+from graphflow.service.runs.input_queue import StartedRun
+from graphflow.service.runs.resume import resume as resume_thread
 
 
 async def launch(
@@ -17,3 +20,10 @@ async def launch(
 ) -> LiveRun:
     """A run that no caller drives; options as of `RunRequest`."""
     return await detached(app.host, RunRequest(input=input, thread_id=thread_id, **options), preamble=preamble)
+
+
+async def resume(context: ServiceContext, thread_id: str, **options: Any) -> StartedRun:
+    """Resumes a thread that no other process drives."""
+    begun = await resume_thread(context, thread_id, **options)
+    assert isinstance(begun, StartedRun)
+    return begun

@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from graphflow.errors import GraphflowError
-from graphflow.events import Event
+from graphflow.errors import GraphflowError, ThreadBusy
+from graphflow.events import Event, RequestSubmit
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer import answer, expire
 from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_runs import LiveRun, PreparedRun
 from graphflow.runtime.runs.preconditions import budget_limits
+from graphflow.runtime.runs.remote_answer import RemoteRun, hand_over
 from graphflow.runtime.runs.resume import resume
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.start import check_request, start
+
+HAND_OVER_S = 30.0
+"""How long a request waits for the process that drives the thread to take its answer."""
 
 
 async def prepare_run(
@@ -82,6 +86,26 @@ async def launch_answer(
 ) -> LiveRun:
     """Answers a thread that no process drives, and resumes it."""
     return _detach(host, await answer(host, thread_id, answers, by, _many(preamble, hold_ms)))
+
+
+async def launch_answer_anywhere(
+    host: RunHost, thread_id: str, answers: Any, *, by: str | None, submit: RequestSubmit | None = None, hold_ms: int
+) -> LiveRun | RemoteRun:
+    """The same; where another process drives the thread, since other branches work, that one is given the answers.
+
+    Args:
+        submit: sent just before the answers.
+    """
+    audience = _many((submit,) if submit is not None else (), hold_ms)
+    try:
+        return _detach(host, await answer(host, thread_id, answers, by, audience))
+    except ThreadBusy:
+        runs = host.need_runs()
+        row = await runs.store.thread(thread_id)
+        if row is None or row.owner in (None, runs.owner):
+            raise
+    given = await hand_over(host, thread_id, answers, by, event=submit, audience=audience, within_s=HAND_OVER_S)
+    return _detach(host, given) if isinstance(given, PreparedRun) else given
 
 
 async def launch_expired(

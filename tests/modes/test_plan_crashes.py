@@ -15,8 +15,8 @@ from graphflow.events import event_dict
 from graphflow.runtime.run_request import RunRequest
 from graphflow.service.application import Application
 from graphflow.service.runs.event_stream import follow, run_events
-from graphflow.service.runs.resume import resume
 from graphflow.testing.stream_grammar import StreamRules
+from tests.launching import resume
 from tests.service.clients import Client, Events, begin, fold, query_of
 from tests.service.conftest import at_event, copy_store, make_application
 

@@ -33,6 +33,15 @@ AGENTS: dict[str, dict[str, Any]] = {
             "write": {"use": "node:write", "next": "end"},
         },
     },
+    "review": {
+        "graphflow": "1", "state": STATE, "start": "both",
+        "nodes": {
+            "both": {"parallel": {"ask": "who", "work": "hold"}, "next": "write"},
+            "who": {"ask": {"message": "Who?", "schema": {"type": "string"}}, "set": {"log": "[answer]"}, "next": "end"},
+            "hold": {"use": "node:hold", "next": "end"},
+            "write": {"use": "node:write", "next": "end"},
+        },
+    },
     "deadly": {
         "graphflow": "1", "state": STATE, "start": "note",
         "nodes": {

@@ -63,6 +63,70 @@ async def test_a_run_is_found_on_another_server_as_soon_as_a_client_has_its_firs
             await run.task
 
 
+async def asked(server: Server, thread_id: str) -> dict[str, Any]:
+    """The open question of the thread, once there is one."""
+    while True:
+        found = (await server.client.get("/api/inbox", params={"threadId": thread_id})).json()["data"]
+        if found:
+            return dict(found[0])
+
+
+def submission(thread_id: str, question: dict[str, Any], payload: Any) -> dict[str, Any]:
+    return {"chatId": thread_id, "runId": question["runId"], "toolId": question["interruptId"], "payload": payload}
+
+
+async def test_an_answer_to_any_server_takes_effect_where_the_run_is_driven(servers: Swarm) -> None:
+    """While another branch works there. Of answers to several servers exactly one is accepted."""
+    async with asyncio.timeout(90):
+        a, b, c = await servers.start(3)
+        servers.hold()
+        runs = [Stream(a, "x", f"t{n}", "review") for n in range(3)]
+        for n, run in enumerate(runs):
+            await run.until("content.delta")
+            question = await asked(b, f"t{n}")
+            given = [
+                server.client.post("/api/submit", json=submission(f"t{n}", question, name))
+                for name, server in (("a", a), ("b", b), ("c", c))[n:]
+            ]
+            said = [answer.json()["data"] for answer in await asyncio.gather(*given)]
+            assert sorted(answer["status"] for answer in said) == sorted(["accepted"] + ["stale"] * (2 - n))
+        servers.let_go()
+        for n, run in enumerate(runs):
+            assert (await followed(c, run.run_id))[-1] == "run.complete"
+            (answer,) = (await state(b, f"t{n}"))["values"]["log"]
+            assert answer in ("a", "b", "c")[n:]
+        assert sorted(servers.effects()) == sorted([run.run_id, str(a.process.pid)] for run in runs)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_an_answer_that_was_handed_to_a_server_that_ends_is_not_lost(
+    postgres: PostgresServer, tmp_path: Path, how: int
+) -> None:
+    with postgres.database() as url:
+        async with swarm(tmp_path, [url], store_lease_ms=1500) as servers, asyncio.timeout(90):
+            await _is_not_lost(servers, how)
+
+
+async def _is_not_lost(servers: Swarm, how: int) -> None:
+    a, b = await servers.start(2)
+    servers.hold()
+    run = Stream(a, "x", "t", "review")
+    await run.until("content.delta")
+    question = await asked(b, "t")
+    a.send(signal.SIGSTOP)
+    answered = asyncio.ensure_future(  # noqa: TID251 - awaited below
+        b.client.post("/api/threads/t/resume", json={"answers": {question["interruptId"]: "b"}, "stream": False})
+    )
+    if how == signal.SIGKILL:
+        await a.end()
+    servers.let_go()
+    done = (await answered).json()["data"]
+    assert (done["status"], done["runId"]) == ("completed", run.run_id)
+    a.send(signal.SIGCONT) if how == signal.SIGSTOP else None
+    assert (await state(b, "t"))["values"]["log"] == ["b"]
+    assert servers.effects() == [[run.run_id, str(b.process.pid)]]
+
+
 async def test_a_server_that_is_told_not_to_takes_nothing_over(postgres: PostgresServer, tmp_path: Path) -> None:
     with postgres.database() as url:
         async with swarm(tmp_path, [url], server_take_over="false") as servers, asyncio.timeout(PATIENCE_S):

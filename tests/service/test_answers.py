@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphflow.service.application import Application
-from graphflow.service.runs.resume import resume
+from tests.launching import resume
 from tests.service.clients import begin, query_of
 from tests.service.conftest import Opened
 

@@ -13,8 +13,8 @@ from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.service import threads
 from graphflow.service.application import Application
 from graphflow.service.chats.chats import chat
-from graphflow.service.runs.resume import resume
 from tests.campaign import size
+from tests.launching import resume
 from tests.service.clients import begin, check_grammar, query_of
 from tests.service.conftest import Gate, make_application, write_agents
 from tests.service.test_rejoin import followed

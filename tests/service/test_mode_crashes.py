@@ -16,9 +16,9 @@ from graphflow.errors import GraphflowError
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.service.application import Application
-from graphflow.service.runs.resume import resume
 from graphflow.settings import load_settings
 from graphflow.tools.port import tool
+from tests.launching import resume
 from tests.service.clients import Events, begin, query_of
 from tests.service.conftest import at_event, copy_store
 from tests.service.test_rejoin import followed, stored

@@ -17,7 +17,7 @@ from graphflow.service.application import Application
 from graphflow.service.run_log import StreamFrame
 from graphflow.service.runs.event_stream import follow, keep_before, run_events
 from graphflow.service.runs.input_queue import StartedRun
-from graphflow.service.runs.resume import resume
+from tests.launching import resume
 from tests.service.clients import Client, Events, begin, fold, query_of
 from tests.service.conftest import Gate, Opened, at_event, copy_store
 

@@ -13,8 +13,8 @@ import pytest
 from graphflow.events import NodeStart
 from graphflow.service.application import Application
 from graphflow.service.runs.event_stream import run_events
-from graphflow.service.runs.resume import resume
 from graphflow.service.threads import checkpoints
+from tests.launching import resume
 from tests.service.clients import Client, begin, fold, query_of
 from tests.service.conftest import Opened, at_event, copy_store, make_application, write_agents
 from tests.service.test_rejoin import followed, read, stored

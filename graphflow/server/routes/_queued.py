@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.events import RunCancel, RunError
+from graphflow.runtime.runs.remote_answer import RemoteRun
 from graphflow.server.envelope import rested, success
 from graphflow.server.routes._parts import application, left_by, named, one_body, result_dict, stream
 from graphflow.server.sse import EventStream
@@ -96,6 +97,19 @@ async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: s
     if result is None:
         return Response(status_code=499)
     return named(rested(_ids(queued) | result_dict(result)), queued.run_id)
+
+
+def stream_elsewhere(request: Request, run: RemoteRun, families: Collection[str] | None) -> EventStream:
+    """A run that another server drives, from this request's answers on."""
+    return stream(request, follow_stored(application(request), run.thread_id, run.run_id, after=run.seq), families)
+
+
+async def one_body_elsewhere(request: Request, run: RemoteRun) -> Response:
+    """The outcome of a run that another server drives."""
+    result = await left_by(request, run.result())
+    if result is None:
+        return Response(status_code=499)
+    return rested({"chatId": run.thread_id, "runId": run.run_id} | result_dict(result))
 
 
 async def _result(app: ServiceContext, queued: QueuedInput) -> Any:

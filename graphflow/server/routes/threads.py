@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
+from graphflow.runtime.runs.remote_answer import RemoteRun
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, ThreadBody, body, schema
@@ -23,6 +24,7 @@ from graphflow.server.routes._parts import (
     room_for_run,
     stream_run,
 )
+from graphflow.server.routes._queued import one_body_elsewhere, stream_elsewhere
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
 from graphflow.service.runs.input_queue import withdraw_run
@@ -194,6 +196,10 @@ async def resume(
             budget=given.budget,
             hold_ms=None if given.stream else 0,
             by=caller_of(request).name,
+        )
+    if isinstance(begun, RemoteRun):
+        return (
+            stream_elsewhere(request, begun, given.events) if given.stream else await one_body_elsewhere(request, begun)
         )
     if not given.stream:
         return await one_body(request, begun, given.on_disconnect)

@@ -7,11 +7,12 @@ from typing import Any
 
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.history.effects import Choices
-from graphflow.runtime.launch import launch_answer, launch_resume
+from graphflow.runtime.launch import launch_answer_anywhere, launch_resume
 from graphflow.runtime.queue_codec import Signal
 from graphflow.runtime.runs.answer_checks import check_answers
 from graphflow.runtime.runs.answer_delivery import feed_answers
 from graphflow.runtime.runs.live_runs import LiveRun
+from graphflow.runtime.runs.remote_answer import RemoteRun
 from graphflow.runtime.runs.signals import deliver
 from graphflow.service.context import ServiceContext
 from graphflow.service.runs.input_queue import StartedRun
@@ -28,7 +29,7 @@ async def resume(
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
     by: str | None = None,
-) -> StartedRun:
+) -> StartedRun | RemoteRun:
     """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
 
     Args:
@@ -57,7 +58,10 @@ async def resume(
             return _started(live)
         graph = await context.graph_of_thread(thread_id)
         if answers:
-            run = await launch_answer(graph.host, thread_id, dict(answers), by=by, hold_ms=hold)
+            given = await launch_answer_anywhere(graph.host, thread_id, dict(answers), by=by, hold_ms=hold)
+            if isinstance(given, RemoteRun):
+                return given
+            run = given
         else:
             run = await launch_resume(
                 graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold

@@ -10,7 +10,7 @@ from graphflow.checkpoints import codec
 from graphflow.errors import AnswerRefused, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
 from graphflow.graph.core.machine import Machine
-from graphflow.runtime.launch import launch_answer
+from graphflow.runtime.launch import launch_answer_anywhere
 from graphflow.runtime.runs.answer_checks import check_answer
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL, Caller, check_thread
@@ -48,7 +48,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
         caller: recorded as who answered; a thread of another user is unmatched.
 
     Raises:
-        ThreadBusy: another process drives the run.
+        ThreadBusy: another process drives the run, and does not respond; the answer takes effect when it does.
     """
     context.refuse_when_stopping()
     await context.runs.ready()
@@ -105,12 +105,12 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
     if found is None or found.run_id != request.run_id:
         raise await _unknown(context, request, rows[0].run_id if rows else request.run_id)
     _check_same(request, found.interrupt_id, tools[found.interrupt_id])
-    await launch_answer(
+    await launch_answer_anywhere(
         graph.host,
         request.chat_id,
         {found.interrupt_id: request.payload},
         by=by,
-        preamble=(event,),
+        submit=event,
         hold_ms=context.settings.tools.hold_ms,
     )
 
