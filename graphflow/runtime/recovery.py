@@ -25,8 +25,8 @@ from graphflow.runtime.runs.remote_answer import queued_answer
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver_queued
 
-ELSEWHERE = frozenset({"thread_busy", "thread_waiting", "fenced", "shutting_down"})
-"""Refusals that are nobody's failure: another has the thread, or will."""
+ELSEWHERE = frozenset({"thread_busy", "thread_waiting", "fenced", "shutting_down", "answer_stale", "nothing_to_resume"})
+"""Refusals that are nobody's failure: another has the thread, or will, or has done it since we looked."""
 LATER = ELSEWHERE | {"store_failed", "connection"}
 """Refusals that change nothing: what is due stays due."""
 PAGE = 100

@@ -197,6 +197,23 @@ async def test_recover_delivers_signals_that_nobody_has_read(store: Checkpointer
     assert await store.queue("t") == []
 
 
+async def test_what_another_process_has_let_expire_meanwhile_is_no_failure(
+    store: Checkpointer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_of(store, clock, ("rest", wait(**{"for": "PT5M"})))
+    await app.run({}, "t")
+    clock.advance(6 * 60)
+    seen = await store.due(clock.now_ms())
+    assert [run.status for run in (await app.recover()).results] == ["completed"]
+
+    async def due(now: int) -> Any:
+        return seen  # as the other one has read it, too
+
+    monkeypatch.setattr(store, "due", due)
+    done = await app.recover()
+    assert (done.results, done.errors) == ([], {})
+
+
 async def test_recover_drops_what_can_never_begin_and_goes_on_with_what_waits_behind_it(
     store: Checkpointer, compile_graph: Compile
 ) -> None:
