@@ -243,7 +243,7 @@ async def test_recover_without_a_store_says_what_is_missing() -> None:
 
 
 async def test_recover_refuses_to_run_nothing_at_all(compile_graph: Compile) -> None:
-    with pytest.raises(GraphflowError, match="max_concurrency is 0"):
+    with pytest.raises(GraphflowError, match="max_concurrency=0; it must be at least 1"):
         await compile_graph(chain("a")[0]).recover(max_concurrency=0)
 
 
