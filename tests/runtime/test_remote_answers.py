@@ -16,11 +16,11 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.queue_codec import HandedAnswer, encode_queued
 from graphflow.runtime.runs import live_runs
 from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.postgres import Schemas
 from tests.runtime.test_live_answers import DONE, Review
 
 Open = Callable[[], CompiledGraph]
-PATIENCE_S = 60
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

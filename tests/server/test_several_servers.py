@@ -77,7 +77,7 @@ def submission(thread_id: str, question: dict[str, Any], payload: Any) -> dict[s
 
 async def test_an_answer_to_any_server_takes_effect_where_the_run_is_driven(servers: Swarm) -> None:
     """While another branch works there. Of answers to several servers exactly one is accepted."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         a, b, c = await servers.start(3)
         servers.hold()
         runs = [Stream(a, "x", f"t{n}", "review") for n in range(3)]
@@ -103,7 +103,7 @@ async def test_an_answer_that_was_handed_to_a_server_that_ends_is_not_lost(
     postgres: PostgresServer, tmp_path: Path, how: int
 ) -> None:
     with postgres.database() as url:
-        async with swarm(tmp_path, [url], store_lease_ms=1500) as servers, asyncio.timeout(90):
+        async with swarm(tmp_path, [url], store_lease_ms=1500) as servers, asyncio.timeout(PATIENCE_S):
             await _is_not_lost(servers, how)
 
 
