@@ -62,6 +62,7 @@ ERROR_CODES: dict[str, str] = {
     "thread_waiting": "The thread waits for an answer; new input is refused.",
     "thread_not_found": "No thread has this id.",
     "run_not_found": "No run has this id.",
+    "message_not_found": "The thread has no message with this id, on any branch.",
     "checkpoint_not_found": "The thread has no checkpoint with this id.",
     "agent_not_found": "No agent has this key.",
     "not_found": "No tool result, viewport or rule has this id.",

@@ -44,6 +44,8 @@ class RequestQuery(Event, tag="request.query"):
     params: dict[str, Any] | None = None
     scene: Any = None
     stream: bool | None = None
+    message_id: str | None = None
+    """By which the message is edited and answered anew."""
 
 
 class RequestUpload(Event, tag="request.upload"):

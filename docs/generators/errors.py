@@ -114,9 +114,13 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "The id is wrong, its thread was deleted, or it belongs to another user.",
         "Take `runId` from `run.start`, or from `GET /api/threads/{id}`.",
     ),
+    "message_not_found": (
+        "The id is wrong, or the answer is still being written and has no record yet.",
+        "List the messages with `GET /api/threads/{id}/messages`, or give the id of the user's message.",
+    ),
     "not_found": (
-        "The chat has no such tool call, or no viewport or rule has the id.",
-        "List them: `GET /api/chat`, `/api/tools`, `/api/rules`.",
+        "The chat has no such tool call, no viewport or rule has the id, or nothing is kept in memory under the key.",
+        "List them: `GET /api/chat`, `/api/tools`, `/api/rules`, `/api/memory`.",
     ),
     "route_not_found": ("The path of the URL is wrong.", "Compare it with `/docs`."),
     "method_not_allowed": ("The URL takes other methods.", "Read the header `Allow`, or `/docs`."),

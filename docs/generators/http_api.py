@@ -28,8 +28,8 @@ outcome beside the error. A stream is [server-sent events](reference/events.md).
 With tokens configured, every request carries `Authorization: Bearer SECRET`; only `/api/health`, `/api/ready` and the
 documentation are open. The running server shows this API at `/docs`, and its OpenAPI document at `/openapi.json`.
 
-The commands below use the thread `trip`. `$RUN`, `$CHECKPOINT`, `$EARLIER`, `$TOOL`, `$QUEUED` and `$RULE` are ids that
-an earlier command returned. The tests run all of them, and the [page for a browser](#in-a-browser).
+The commands below use the thread `trip`. `$RUN`, `$CHECKPOINT`, `$EARLIER`, `$TOOL`, `$MESSAGE`, `$QUEUED` and `$RULE` are ids
+that an earlier command returned. The tests run all of them, and the [page for a browser](#in-a-browser).
 """
 BROWSER = """## In a browser
 
@@ -46,6 +46,7 @@ GROUPS = {
     "Agents and tools": ("/api/agent", "/api/agents", "/api/tool", "/api/tools", "/api/viewport"),
     "Chats": ("/api/chats", "/api/chat", "/api/upload"),
     "Threads": ("/api/threads",),
+    "Memory": ("/api/memory",),
     "Rules": ("/api/rules",),
     "Operations": ("/api/health", "/api/ready", "/metrics", "/api/usage"),
 }
@@ -71,6 +72,9 @@ EXAMPLES: dict[str, str] = {
     "PATCH /api/threads/{thread_id}/state": """-d '{"values": {"messages": [{"role": "user", "content": "And in Paris?"}]}, "asNode": "tools"}'""",
     "GET /api/threads": "?metadata.project=spring&limit=20",
     "PATCH /api/threads/{thread_id}": """-d '{"title": "Trip to Kyoto", "metadata": {"project": "spring"}}'""",
+    "GET /api/threads/{thread_id}/messages": "?limit=20",
+    "POST /api/threads/{thread_id}/messages/{message_id}/regenerate": "-N -d '{}'",
+    "POST /api/threads/{thread_id}/messages/{message_id}/edit": """-N -d '{"message": "What time is it in Kyoto?"}'""",
     "GET /api/threads/{thread_id}/diff": "?from=$EARLIER&to=$CHECKPOINT",
     "GET /api/threads/{thread_id}/blame": "?key=state.messages",
     "GET /api/threads/{thread_id}/why": "?checkpointId=$CHECKPOINT",
@@ -84,6 +88,10 @@ EXAMPLES: dict[str, str] = {
     "GET /api/threads/{thread_id}/queue": "",
     "DELETE /api/threads/{thread_id}/queue/{run_id}": "",
     "DELETE /api/threads/{thread_id}": "",
+    "PUT /api/memory/{key}": """-d '{"value": {"likes": "green"}}'""",
+    "GET /api/memory": "?q=green+tea",
+    "GET /api/memory/{key}": "",
+    "DELETE /api/memory/{key}": "",
     "GET /api/rules": "",
     "POST /api/rules": """-d '{"tool": "bash", "args": "args.command == \\"pwd\\"", "decision": "allow", "expires": "PT1H"}'""",
     "DELETE /api/rules/{rule_id}": "",
@@ -120,7 +128,12 @@ def curl(method: str, path: str) -> str:
     """The example of a route as one command."""
     name = f"{method} {path}"
     tail = EXAMPLES[name]
-    url = path.replace("{thread_id}", THREADS.get(name, "trip")).replace("{rule_id}", "$RULE")
+    url = (
+        path.replace("{thread_id}", THREADS.get(name, "trip"))
+        .replace("{rule_id}", "$RULE")
+        .replace("{message_id}", "$MESSAGE")
+        .replace("{key}", "tea")
+    )
     url = "localhost:8080" + url.replace("{run_id}", "$QUEUED" if method == "DELETE" else "$RUN")
     if tail.startswith("?"):
         return f'curl "{url}{tail}"'

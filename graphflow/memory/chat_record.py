@@ -49,10 +49,14 @@ def record_of(run: RunFacts, *, action_tools: Collection[str] = ()) -> dict[str,
     return out
 
 
+_NOT_KEPT = ("type", "seq", "timestamp", "messageId")
+"""Of a query; its message's id is `runId` of the line."""
+
+
 def _query(run: RunFacts) -> dict[str, Any]:
     """The whole query; for a run without one, the facts of its input."""
     if (event := run.query) is not None:
-        return {k: v for k, v in event_dict(event).items() if k not in ("type", "seq", "timestamp")}
+        return {k: v for k, v in event_dict(event).items() if k not in _NOT_KEPT}
     out: dict[str, Any] = {"chatId": run.chat_id, "agentKey": run.agent_key}
     if (given := run.input) is not None:
         out |= {"role": given.get("role", "user"), "message": given.get("query")}

@@ -19,6 +19,11 @@ _KEY = {"type": "string", "minLength": 1, "maxLength": 512, "description": "A sh
 MOST_FOUND = 20
 
 
+def namespace_of(user: str | None) -> Namespace:
+    """Where what is kept for a user is; None: for nobody in particular."""
+    return ("shared",) if user is None else ("users", user)
+
+
 def memory_tools(store: Callable[[], Store], owner_of: OwnerOf) -> list[Tool]:
     """The tools.
 
@@ -30,7 +35,7 @@ def memory_tools(store: Callable[[], Store], owner_of: OwnerOf) -> list[Tool]:
     async def place(ctx: ToolContext) -> Namespace:
         owner = await owner_of(ctx.thread_id)
         # From the thread and not from the model's arguments: a model must not reach another user's memory.
-        return ("shared",) if owner is None else ("users", owner)
+        return namespace_of(owner)
 
     @tool(
         effects="write",

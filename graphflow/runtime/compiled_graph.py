@@ -7,29 +7,29 @@ on its host (`launch`, E18).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import msgspec
 
 from graphflow.arguments import checked
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import DefinitionError, Fenced, GraphflowError, ThreadBusy
+from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.events import Event
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.definition.kinds import Kinds
-from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.ports import Clock, Ids
+from graphflow.runtime.attached import finish, streamed
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import Documents
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import prepare_resume, prepare_run
-from graphflow.runtime.result import RunResult, result_from
+from graphflow.runtime.result import RunResult
 from graphflow.runtime.run_request import RunOptions, request_of
-from graphflow.runtime.runs.concurrency import Audience
-from graphflow.runtime.runs.live_answer import JoinedRun, answer_or_join
+from graphflow.runtime.runs.concurrency import NOBODY, Audience
+from graphflow.runtime.runs.live_answer import answer_or_join
 from graphflow.runtime.runs.live_runs import PreparedRun
-from graphflow.runtime.runs.outbox import Outbox
-from graphflow.runtime.runs.remote_answer import RemoteRun
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.sync import blocking, blocking_stream
 
@@ -124,7 +124,7 @@ class CompiledGraph:
             GraphflowError: `invalid_input`.
             TypeError: an option that there is not.
         """
-        return await self._finish(prepare_run(self.host, request_of(input, thread_id, options)))
+        return await finish(self.host, prepare_run(self.host, request_of(input, thread_id, options)))
 
     @checked
     def stream(
@@ -132,7 +132,7 @@ class CompiledGraph:
     ) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
         request = request_of(input, thread_id, options)
-        return self._streamed(lambda audience: prepare_run(self.host, request, audience))
+        return streamed(self.host, lambda audience: prepare_run(self.host, request, audience))
 
     @checked
     async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
@@ -144,7 +144,7 @@ class CompiledGraph:
         Raises:
             AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
         """
-        return await self._finish(answer_or_join(self.host, thread_id, answers, by))
+        return await finish(self.host, answer_or_join(self.host, thread_id, answers, by))
 
     @checked
     def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
@@ -152,7 +152,7 @@ class CompiledGraph:
 
         Of a run that another process drives come the events that its records tell: finished blocks as snapshots.
         """
-        return self._streamed(lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
+        return streamed(self.host, lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
 
     @checked
     async def resume(
@@ -168,7 +168,7 @@ class CompiledGraph:
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
         """
-        return await self._finish(prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
+        return await finish(self.host, prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
 
     @checked
     def stream_resume(
@@ -180,9 +180,88 @@ class CompiledGraph:
         budget: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """The events of `resume`."""
-        return self._streamed(
-            lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience)
+        return streamed(
+            self.host, lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience)
         )
+
+    @checked
+    async def regenerate(
+        self,
+        thread_id: str,
+        message_id: str,
+        *,
+        effects: Choices = None,
+        cancel: bool = False,
+    ) -> RunResult:
+        """Answers a user's message anew, as another run; the former answer stays in the tree of checkpoints.
+
+        Args:
+            message_id: of the message (its run's id), or of any block of its answer (`content_id`); see `Thread.messages`.
+            effects: how to treat the `write` effects of what came after the message, as with `Thread.rewind`.
+            cancel: end a run that drives the thread first.
+
+        Raises:
+            EffectsNeedChoice: `write` effects came after it and have no choice; nothing has changed.
+            GraphflowError: `message_not_found`.
+        """
+        from graphflow.runtime.travel.turns import prepare_regenerated
+
+        return await finish(self.host, prepare_regenerated(self.host, thread_id, message_id, effects, cancel))
+
+    @checked
+    def stream_regenerate(
+        self, thread_id: str, message_id: str, *, effects: Choices = None, cancel: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """The events of `regenerate`."""
+        from graphflow.runtime.travel.turns import prepare_regenerated
+
+        return streamed(
+            self.host,
+            lambda audience: prepare_regenerated(self.host, thread_id, message_id, effects, cancel, audience=audience),
+        )
+
+    @checked
+    async def edit_message(
+        self, thread_id: str, message_id: str, message: str, *, cancel: bool = False, **options: Unpack[RunOptions]
+    ) -> RunResult:
+        """Puts other words in the place of a user's message and answers them, as another run from the moment before it.
+
+        The rest of the input stays as it was. What came after the former message stays in the tree of checkpoints.
+
+        Args:
+            message_id: of the user's message; see `Thread.messages`.
+            options: as for `run`; `effects` is `rerun` or `undo` for the `write` effects that came after it.
+
+        Raises:
+            EffectsNeedChoice: `write` effects came after it and have no choice; nothing has changed.
+            GraphflowError: `message_not_found`; `invalid_input` for the id of an answer.
+        """
+        return await finish(self.host, self._edited(thread_id, message_id, message, cancel, options))
+
+    @checked
+    def stream_edit_message(
+        self, thread_id: str, message_id: str, message: str, *, cancel: bool = False, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[Event, None]:
+        """The events of `edit_message`."""
+        return streamed(
+            self.host, lambda audience: self._edited(thread_id, message_id, message, cancel, options, audience)
+        )
+
+    async def _edited(
+        self,
+        thread_id: str,
+        message_id: str,
+        message: str,
+        cancel: bool,
+        options: RunOptions,
+        audience: Audience = NOBODY,
+    ) -> PreparedRun:
+        from graphflow.runtime.travel.turns import edited_turn, prepare_edited
+
+        request = request_of(None, thread_id, options)
+        edited = await edited_turn(self.host, thread_id, message_id)
+        request = msgspec.structs.replace(request, input={**edited.input, "query": message})
+        return await prepare_edited(self.host, request, edited, cancel, audience=audience)
 
     @checked
     async def replay(
@@ -210,7 +289,7 @@ class CompiledGraph:
         thread = self.thread(thread_id)
         forked = await thread.fork((await thread.replay_point(until)).id, thread_id=new_thread_id, effects=effects)
         try:
-            return await self._finish(prepare_resume(self.host, forked.id, None, None, budget))
+            return await finish(self.host, prepare_resume(self.host, forked.id, None, None, budget))
         except GraphflowError as waits:  # a breakpoint stands before the node
             if waits.code != "thread_waiting":
                 raise
@@ -361,6 +440,10 @@ class CompiledGraph:
     run_sync = blocking(run)
     answer_sync = blocking(answer)
     resume_sync = blocking(resume)
+    regenerate_sync = blocking(regenerate)
+    edit_message_sync = blocking(edit_message)
+    stream_regenerate_sync = blocking_stream(stream_regenerate)
+    stream_edit_message_sync = blocking_stream(stream_edit_message)
     batch_sync = blocking(batch)
     replay_sync = blocking(replay)
     recover_sync = blocking(recover)
@@ -369,89 +452,3 @@ class CompiledGraph:
     stream_sync = blocking_stream(stream)
     stream_answer_sync = blocking_stream(stream_answer)
     stream_resume_sync = blocking_stream(stream_resume)
-
-    # --- driving
-
-    async def _finish(self, preparing: Awaitable[PreparedRun | JoinedRun | RemoteRun]) -> RunResult:
-        with _thread_kept():
-            prepared = await preparing
-            if isinstance(prepared, JoinedRun | RemoteRun):
-                return await prepared.result()
-            executor = prepared.run.executor
-            # In a task of its own, so that the run hears of a cancellation before the code of its nodes does.
-            await _ended(executor, asyncio.ensure_future(self._drive(prepared)))  # noqa: TID251 - `_ended` awaits it
-        return result_from(
-            executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id, executor.run.cause
-        )
-
-    async def _drive(self, prepared: PreparedRun) -> None:
-        runs = self.host.runs
-        # Without a store nobody else can drive the thread: no lease, nothing to give back.
-        if runs is None:
-            prepared.before()
-            await prepared.run.executor.drive(prepared.tick)
-        else:
-            await runs.drive(prepared)
-
-    async def _streamed(
-        self, prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun | RemoteRun]]
-    ) -> AsyncGenerator[Event, None]:
-        outbox = Outbox()
-        with _thread_kept():
-            prepared = await prepare(Audience(outbox))
-        if isinstance(prepared, JoinedRun | RemoteRun):
-            async with aclosing(prepared.events()) as events:
-                async for event in events:
-                    yield event
-            return
-        executor = prepared.run.executor
-        task = asyncio.ensure_future(self._drive(prepared))  # noqa: TID251 - `_ended` awaits it
-        # The consumer awaits the outbox, not the task, so the end of the task has to end the iteration.
-        task.add_done_callback(lambda _: outbox.close())
-        try:
-            async for event in outbox:
-                yield event
-            # All events are delivered; now the consumer gets the run's error, if any.
-            with _thread_kept():
-                await _ended(executor, task)
-        finally:
-            # The consumer left, which cancels an attached run (E18); its cleanup ends before the stream does.
-            if not task.done():
-                await _left(executor, task)
-
-
-@contextmanager
-def _thread_kept() -> Iterator[None]:
-    """Raises `ThreadBusy` where the run has lost its thread to another process: callers know no fences (E2)."""
-    try:
-        yield
-    except Fenced as lost:
-        raise ThreadBusy(
-            f"the run ended without a result: {lost.message}; look at the thread before you send the input again",
-            **{"retryAfterMs": 1000, **lost.detail},
-        ) from lost
-
-
-async def _ended(executor: Executor, task: asyncio.Task[None]) -> None:
-    """Returns when the task that drives the run has ended; cancelling the caller ends the run."""
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await _left(executor, task)
-        raise
-
-
-async def _left(executor: Executor, task: asyncio.Task[None]) -> None:
-    """Ends a run whose caller leaves, and returns when its nodes have ended."""
-    executor.leave()
-    insists: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as again:  # whoever insists also cancels what the nodes still clean up
-            insists = again
-            task.cancel()
-    if not task.cancelled():
-        task.exception()  # the caller hears of the cancellation, not of how that went
-    if insists is not None:
-        raise insists

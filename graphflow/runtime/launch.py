@@ -6,7 +6,7 @@ It stands above `runs` and `travel`, since a rollback, and resuming from a check
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.events import Event, RequestSubmit
@@ -20,6 +20,9 @@ from graphflow.runtime.runs.remote_answer import RemoteRun, hand_over
 from graphflow.runtime.runs.resume import resume
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.start import check_request, start
+
+if TYPE_CHECKING:
+    from graphflow.runtime.travel.turns import EditedTurn
 
 HAND_OVER_S = 30.0
 """How long a request waits for the process that drives the thread to take its answer."""
@@ -130,6 +133,39 @@ async def launch_resume(
     return _detach(
         host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted)
     )
+
+
+async def launch_regenerated(
+    host: RunHost,
+    thread_id: str,
+    message_id: str,
+    *,
+    effects: Choices = None,
+    cancel: bool = False,
+    by: str | None = None,
+    hold_ms: int | None = None,
+) -> LiveRun:
+    """Answers a message anew; see `CompiledGraph.regenerate`."""
+    from graphflow.runtime.travel.turns import prepare_regenerated
+
+    audience = _many((), hold_ms)
+    return _detach(host, await prepare_regenerated(host, thread_id, message_id, effects, cancel, by, audience))
+
+
+async def launch_edited(
+    host: RunHost,
+    request: RunRequest,
+    edited: EditedTurn,
+    *,
+    cancel: bool = False,
+    by: str | None = None,
+    preamble: Iterable[Event] = (),
+) -> LiveRun:
+    """Starts a run with an input in the place of an earlier one; see `CompiledGraph.edit_message`."""
+    from graphflow.runtime.travel.turns import prepare_edited
+
+    audience = _many(preamble, request.hold_ms)
+    return _detach(host, await prepare_edited(host, request, edited, cancel, by, audience))
 
 
 def _detach(host: RunHost, prepared: PreparedRun) -> LiveRun:

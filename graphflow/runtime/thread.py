@@ -34,6 +34,7 @@ from graphflow.runtime.travel.rewind_fork_edit import Edit, Travel
 if TYPE_CHECKING:
     from graphflow.runtime.history.blame import Blame
     from graphflow.runtime.history.cost import Cost
+    from graphflow.runtime.history.messages import MessageInfo
     from graphflow.runtime.history.why import Why
     from graphflow.runtime.runs.thread_list import ThreadInfo
     from graphflow.runtime.travel.migrate import MigrationReport
@@ -206,6 +207,20 @@ class Thread:
         if log.pruned and whole:
             raise pruned_log(self.id, run_id)
         return log.events
+
+    @checked
+    async def messages(self, limit: int = 50, *, cursor: str | None = None) -> tuple[list[MessageInfo], str | None]:
+        """What was said and answered on the present branch, newest first, and the cursor of the next page, if there is one.
+
+        Raises:
+            GraphflowError: `invalid_input` for an invalid cursor.
+        """
+        from graphflow.runtime.history.messages import messages_page
+
+        store = await self._store()
+        if await store.thread(self.id) is None:
+            raise unknown_thread(self.id)
+        return await messages_page(store, self.id, limit=limit, cursor=cursor)
 
     # --- changing
 
@@ -437,6 +452,7 @@ class Thread:
     why_sync = blocking(why)
     cost_sync = blocking(cost)
     replay_point_sync = blocking(replay_point)
+    messages_sync = blocking(messages)
     events_sync = blocking(events)
     rewind_sync = blocking(rewind)
     edit_sync = blocking(edit)

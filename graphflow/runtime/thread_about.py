@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.checkpoints.errors import unknown_thread
+from graphflow.errors import GraphflowError
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import plain
 
@@ -130,7 +131,7 @@ async def write_about(store: Checkpointer, thread_id: str, changes: Mapping[str,
     while True:
         row = await store.thread(thread_id)
         if row is None:
-            raise ThreadNotFound(f"no thread {thread_id!r}; list them with `graphflow threads list`")
+            raise unknown_thread(thread_id)
         about = changed_about(about_of(row), changes).stored
         if about == row.facts.about:
             return row

@@ -16,7 +16,20 @@ from graphflow.server.hosts import HostCheck, host_names
 from graphflow.server.paths import EncodedSlashes
 from graphflow.server.public_text import public_run
 from graphflow.server.rate_limits import RateLimit, RunLimit
-from graphflow.server.routes import agents, chats, operators, pages, rules, runs, threads, tools, uploads, usage
+from graphflow.server.routes import (
+    agents,
+    chats,
+    memory,
+    messages,
+    operators,
+    pages,
+    rules,
+    runs,
+    threads,
+    tools,
+    uploads,
+    usage,
+)
 from graphflow.server.routes._parts import check_parameters
 from graphflow.service.application import Application
 from graphflow.service.runs import input_queue
@@ -62,7 +75,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     app.state.tokens = parse_tokens([*settings.tokens, *tokens])
     app.state.max_body_bytes = settings.max_body_bytes
     envelope.install(app)
-    for module in (runs, agents, tools, rules, chats, uploads, threads, operators, usage, pages):
+    for module in (runs, agents, tools, rules, chats, uploads, threads, messages, memory, operators, usage, pages):
         app.include_router(module.router)
     openapi.install(app)
     cors.allow(app, settings.cors_origins)

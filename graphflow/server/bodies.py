@@ -72,6 +72,11 @@ class Reference(JsonBody):
         return self
 
 
+def references_of(given: list[Reference] | None) -> list[dict[str, Any]] | None:
+    """As they were sent."""
+    return None if given is None else [one.model_dump(by_alias=True, exclude_unset=True) for one in given]
+
+
 class QueryBody(JsonBody):
     """`POST /api/query`."""
 
@@ -131,9 +136,7 @@ class QueryBody(JsonBody):
                 message=self.message,
                 role=self.role,
                 agent_key=self.agent_key,
-                references=None
-                if self.references is None
-                else [reference.model_dump(by_alias=True, exclude_unset=True) for reference in self.references],
+                references=references_of(self.references),
                 params=self.params,
                 scene=self.scene,
                 stream=self.stream if "stream" in self.model_fields_set else None,
@@ -189,6 +192,15 @@ class EditBody(JsonBody):
     """Cancel a live run first, instead of refusing with 409."""
 
 
+class MemoryBody(JsonBody):
+    """`PUT /api/memory/{key}`."""
+
+    value: Any
+    """Any JSON value, at most 64 KiB."""
+    ttl_s: float | None = Field(None, gt=0, le=1_000_000_000)
+    """Seconds after which it expires; absent: never."""
+
+
 class ThreadBody(JsonBody):
     """`PATCH /api/threads/{id}`."""
 
@@ -196,6 +208,12 @@ class ThreadBody(JsonBody):
     """A title in the place of the automatic one; null gives that back."""
     metadata: dict[str, Any] | None = None
     """Merged by key, and null removes a key; at most 64 keys and 8 KiB. null instead of an object removes all."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> ThreadBody:
+        if not self.model_fields_set:
+            raise PydanticCustomError("changes", "needs a `title` or `metadata`")
+        return self
 
 
 class RewindBody(JsonBody):
@@ -218,6 +236,56 @@ class ForkBody(JsonBody):
     """Id of the new thread; absent: a new one."""
     effects: EffectChoices | None = None
     """The choice for writes behind the checkpoint; `undo` is not allowed."""
+
+
+class RegenerateBody(JsonBody):
+    """`POST /api/threads/{id}/messages/{messageId}/regenerate`."""
+
+    effects: EffectChoices | None = None
+    """The choice for writes that came after the message."""
+    cancel: bool = False
+    """Cancel a live run first, instead of refusing with 409."""
+    stream: bool = True
+    """`false` returns one JSON body."""
+    events: list[EventFamily] | None = None
+    """Families to stream; default: all."""
+    on_disconnect: Literal["keep", "cancel"] = "keep"
+    """Whether the run continues when the client leaves. Default: `keep`."""
+
+
+class EditMessageBody(RegenerateBody):
+    """`POST /api/threads/{id}/messages/{messageId}/edit`."""
+
+    message: str = Field(min_length=1, description="What the user says instead.")
+    request_id: Id | None = None
+    """An id of the client, returned in the events; absent: a new one."""
+    references: list[Reference] | None = None
+    """Instead of those of the former message; absent: they stay."""
+    params: dict[str, Any] | None = None
+    """Instead of those of the former message; absent: they stay."""
+    scene: Any = None
+    """Instead of that of the former message; absent: it stays."""
+    budget: dict[str, Any] | None = None
+    """Limits that replace those of the agent."""
+    effects: EffectChoices | None = None
+    """The choice for writes that came after the message, `rerun` or `undo`."""
+
+    def to_request(self) -> RunRequest:
+        """The run that is asked for; a run that is returned as one body is not held open for answers."""
+        return RunRequest(
+            budget=self.budget,
+            effects=self.effects,
+            hold_ms=None if self.stream else 0,
+            query=RequestQuery(
+                request_id=self.request_id or "",
+                chat_id="",
+                message=self.message,
+                role="user",
+                references=references_of(self.references),
+                params=self.params,
+                scene=self.scene,
+            ),
+        )
 
 
 class ResumeBody(JsonBody):

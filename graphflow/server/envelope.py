@@ -26,6 +26,7 @@ STATUS: dict[str, int] = {
     "forbidden": 403,
     "thread_not_found": 404,
     "run_not_found": 404,
+    "message_not_found": 404,
     "checkpoint_not_found": 404,
     "interrupt_not_found": 404,
     "not_found": 404,
@@ -158,11 +159,15 @@ _RULES = {
     "int_from_float": "must be an integer",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
+    "float_type": "must be a number",
+    "greater_than": "must be above {gt}",
+    "finite_number": "must be a number",
     "dict_type": "must be an object",
     "list_type": "must be an array",
     "literal_error": "must be {expected}",
     "model_type": "must be an object",
     "reference": "needs an `id` or a `url`",
+    "changes": "needs a `title` or `metadata`",
 }
 """pydantic's error type → the rule in the words of JSON; its own texts speak of Python's types and show patterns."""
 _VALUELESS = frozenset({"missing", "extra_forbidden", "string_too_short", "string_too_long", "string_pattern_mismatch"})

@@ -18,11 +18,13 @@ from tests.docs.blocks import ROOT, blocks_of, environment, working_copy
 from tests.needs import need
 from tests.patience import PATIENCE_S
 
-ORDER = {"POST": 1, "GET": 2, "PATCH": 4, "DELETE": 5}
+ORDER = {"POST": 1, "PUT": 1, "GET": 2, "PATCH": 4, "DELETE": 5}
 LATE = {
     "POST /api/threads/{thread_id}/fork": 3, "POST /api/threads/{thread_id}/rewind": 5,
     "PATCH /api/threads/{thread_id}/state": 6, "POST /api/threads/{thread_id}/resume": 7,
     "DELETE /api/threads/{thread_id}/queue/{run_id}": 8, "POST /api/submit": 9,
+    "POST /api/threads/{thread_id}/messages/{message_id}/regenerate": 4,
+    "POST /api/threads/{thread_id}/messages/{message_id}/edit": 4,
     "POST /api/threads/{thread_id}/cancel": 9, "DELETE /api/threads/{thread_id}": 10,
 }  # fmt: skip
 """What changes the threads runs after what reads them."""
@@ -136,6 +138,7 @@ def found_ids(url: str) -> dict[str, str]:
         "RUN": rows[0]["runId"],
         "CHECKPOINT": rows[0]["id"],
         "EARLIER": earlier["id"] if earlier["id"] != rows[0]["id"] else rows[-1]["id"],
+        "MESSAGE": next(row["messageId"] for row in data(f"{url}/api/threads/trip/messages") if row["role"] == "user"),
         "TOOL": next(event["toolId"] for event in events if event["type"] == "tool.result"),
     }
 

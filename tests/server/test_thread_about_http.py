@@ -49,6 +49,7 @@ async def test_pages_of_threads_follow_each_other_and_bad_requests_are_refused(c
     ):
         assert (await client.get(url)).status_code == 400
     bodies: tuple[dict[str, Any], ...] = (
+        {},
         {"title": 5},
         {"title": ""},
         {"metadata": []},

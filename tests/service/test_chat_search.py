@@ -134,7 +134,17 @@ async def test_a_page_is_full_and_the_next_one_follows_it(open_application: Open
         if cursor is None:
             break
     assert pages == ["ed", "cb", "a"]
-    assert set(lines[0]) == {"chatId", "chatName", "agentKey", "createdAt", "updatedAt", "status", "driven", "waiting"}
+    assert set(lines[0]) == {
+        "chatId",
+        "chatName",
+        "metadata",
+        "agentKey",
+        "createdAt",
+        "updatedAt",
+        "status",
+        "driven",
+        "waiting",
+    }
 
 
 async def test_a_deleted_chat_is_found_no_more_and_leaves_no_hole_in_a_page(open_application: Opened) -> None:

@@ -7,8 +7,8 @@ import msgspec
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.errors import CheckpointNotFound, ThreadBusy
-from graphflow.graph.core.machine import Machine
 from graphflow.runtime.history.effects import CHOICES, Choices, effects_behind, resolve_choices
+from graphflow.runtime.history.messages import nothing_yet
 from graphflow.runtime.runs.concurrency import TRIES, CheckedInput
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.run_host import RunHost
@@ -86,7 +86,4 @@ async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loade
             f"the checkpoint before run {run_id!r} of thread {thread_id!r} was pruned, so it can't be rolled back; "
             "pass onBusy: interrupt"
         )
-    return msgspec.structs.replace(
-        head, machine=Machine(), chain=(), counts={}, seq=0, pending=[], last=None, checkpoint_id=None, bytes_since=0,
-        snapshot_bytes=0, mark=0,
-    )  # fmt: skip
+    return nothing_yet(head)

@@ -11,6 +11,7 @@ from graphflow.runtime.history.thread_states import CheckpointInfo
 from graphflow.runtime.history.why import Why
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.answers.parts import AnswerData, OpenQuestion, SpentFigures, UsageFigures, Values
+from graphflow.server.answers.runs import RunOutcome
 
 
 class ThreadSummary(AnswerData):
@@ -49,6 +50,20 @@ class ThreadLine(AnswerData):
     created_at: int
     updated_at: int
     metadata: Values
+
+
+class MessageLine(AnswerData):
+    """What a user said, or an answer."""
+
+    message_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    run_id: str
+    at: int
+    checkpoint_id: str | None
+    """The checkpoint that has it."""
+    references: list[Any] | None = None
+    """Files that came with it."""
 
 
 class StateAt(AnswerData):
@@ -129,6 +144,9 @@ THREADS: dict[str, Any] = {
     "get /api/threads/{thread_id}": ThreadSummary,
     "patch /api/threads/{thread_id}": ThreadLine,
     "get /api/threads/{thread_id}/checkpoints": list[CheckpointInfo],
+    "get /api/threads/{thread_id}/messages": list[MessageLine],
+    "post /api/threads/{thread_id}/messages/{message_id}/regenerate": RunOutcome,
+    "post /api/threads/{thread_id}/messages/{message_id}/edit": RunOutcome,
     "get /api/threads/{thread_id}/state": StateAt,
     "get /api/threads/{thread_id}/diff": Changes,
     "get /api/threads/{thread_id}/blame": ThreadBlame,

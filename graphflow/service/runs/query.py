@@ -66,7 +66,9 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
             await claim(context, caller, chat_id)
         run_id = context.ids.new_id()
         references = await uploads.resolved(context, chat_id, said.references) if said.references else said.references
-        said = replace(said, chat_id=chat_id, request_id=said.request_id or run_id, references=references)
+        said = replace(
+            said, chat_id=chat_id, request_id=said.request_id or run_id, references=references, message_id=run_id
+        )
         request = replace(request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said)
         live = await context.runs.settled(chat_id) if chat_id in runs.by_thread else None
         if live is not None and live.executor.machine.status == "waiting":

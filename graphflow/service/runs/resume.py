@@ -55,7 +55,7 @@ async def resume(
             return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
         # A client that comes back after a crash may come later than the sweep: it follows the run that it asks for.
         if live is not None and live.unasked and not (answers or checkpoint_id or effects or budget):
-            return _started(live)
+            return started(live)
         graph = await context.graph_of_thread(thread_id)
         if answers:
             given = await launch_answer_anywhere(graph.host, thread_id, dict(answers), by=by, hold_ms=hold)
@@ -66,10 +66,10 @@ async def resume(
             run = await launch_resume(
                 graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold
             )
-    return _started(run)
+    return started(run)
 
 
-def _started(run: LiveRun) -> StartedRun:
+def started(run: LiveRun) -> StartedRun:
     """The run, for a requester that gets all that this epoch sends."""
     return StartedRun(
         run=run, run_id=run.run_id, chat_id=run.thread_id, after=run.log.mark if run.log is not None else 0
