@@ -160,7 +160,7 @@ class NodeDefinition(_Part, frozen=True):
     set: dict[str, str] = msgspec.field(default_factory=dict)
     """State key to a CEL expression over `out` or `answer`, and the state before the node."""
     next: str | tuple[Route, ...] | Choose | None = None
-    """Where the node leads: a node, `end`, `fail`, or routes of which the first match wins."""
+    """Where the thread goes next: a node, `end`, `fail`, or a list of routes; the first one whose condition is true is taken."""
     error: tuple[ErrorRoute, ...] = ()
     """Where a failure goes after the last attempt. Absent: the run fails."""
     retry: Retry | None = None
