@@ -454,3 +454,7 @@ class Executor:
         if tasks:
             # Awaited and not only cancelled: cleanup code of a node must not run on after the epoch is over.
             await asyncio.gather(*tasks, return_exceptions=True)
+        for watch in (watches := [*self.tasks.watched]):
+            watch.cancel()
+        if watches:
+            await asyncio.gather(*watches, return_exceptions=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -17,6 +19,9 @@ from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import Suspended, is_suspension
 
+log = logging.getLogger("graphflow.nodes")
+UNENDED_S = 10.0
+"""When a cancelled node whose code still runs is logged."""
 MAX_UNACKNOWLEDGED = 512
 """Commits in flight before the run waits for the store: memory stays bounded, a crash loses little."""
 
@@ -37,6 +42,8 @@ class Scheduler:
         self._here: int | None = None
         """The frame whose node runs in the loop's own task."""
         self._here_cancelled = False
+        self.watched: dict[asyncio.Task[None], tuple[str, Callable[[], bool]]] = {}
+        """Nodes whose run was ended while their code ran, and whether that still runs; by the task that logs it."""
 
     @property
     def alone(self) -> bool:
@@ -151,8 +158,32 @@ class Scheduler:
         Args:
             tells: sends `node.error`, because the run goes on or ends well and the `node.start` needs an end.
         """
+        if (ctx := self.runs.get(number)) is not None:
+            self._watch(number, ctx.node)
         self.runs.cancel(number, tells=tells)
         self.drop(number)
+
+    def _watch(self, number: int, node: str) -> None:
+        """Sees to it that code which does not end is logged: nobody can end it, and everybody waits for it."""
+        task = self.running.get(number)
+        if self._here == number:
+            watch = asyncio.ensure_future(self._say_unended(node))  # noqa: TID251 - ended by `drive`
+            self.watched[watch] = node, lambda: self._here == number and self._here_cancelled
+        elif task is not None and not task.done() and task is not asyncio.current_task():
+            watch = asyncio.ensure_future(self._say_unended(node))  # noqa: TID251 - ended by `drive`
+            self.watched[watch] = node, lambda: not task.done() and task.cancelling() > 0
+
+    async def _say_unended(self, node: str) -> None:
+        run = self._run
+        await run.clock.sleep(UNENDED_S)
+        if node in self.unended():
+            facts = {"node": node, "run_id": run.machine.run_id, "thread_id": run.thread_id}
+            text = "node %r was cancelled and its code still runs after %g s: it ignores its cancellation, and what waits for it waits on"
+            log.warning(text, node, UNENDED_S, extra={"facts": facts})
+
+    def unended(self) -> list[str]:
+        """Nodes that were cancelled and whose code still runs."""
+        return [node for node, runs in self.watched.values() if runs()]
 
     def left(self) -> None:
         """The loop's own task was cancelled: no node runs in it any more."""

@@ -341,7 +341,7 @@ class LiveRuns:
         live = self.by_thread.get(thread_id)
         if live is not None:
             live.executor.cancel() if how == "cancel" else live.executor.release()
-            await live.over.wait()
+            await self._ended(live)
             return
         row = await self.store.thread(thread_id)
         if row is None or not self.is_driven(row):
@@ -364,6 +364,28 @@ class LiveRuns:
         # The driver withdraws what it has read; this removes a message that nobody has read.
         finally:
             await asyncio.shield(self.store.withdraw(thread_id, position))
+
+    async def _ended(self, live: LiveRun) -> None:
+        """Waits for the end of a run that was cancelled.
+
+        Raises:
+            ThreadBusy: the code of its nodes does not end; the run is cancelled all the same, and nothing of it counts.
+        """
+        waits = (asyncio.ensure_future(live.over.wait()), asyncio.ensure_future(self.clock.sleep(STOP_WAIT_S)))  # noqa: TID251 - ended below
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if not live.over.is_set():
+            nodes = ", ".join(repr(name) for name in live.executor.tasks.unended()) or "a node"
+            raise ThreadBusy(
+                f"the run of thread {live.thread_id!r} is cancelled, but the code of {nodes} ignores that and still runs after"
+                f" {STOP_WAIT_S:g} s; the thread is free when it ends, or its process does",
+                threadId=live.thread_id,
+                retryAfterMs=ASK_AGAIN_MS,
+            )
 
     async def settled(self, thread_id: str) -> LiveRun | None:
         """The run that drives the thread here; one that is just ending is waited for first."""
