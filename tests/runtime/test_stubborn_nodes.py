@@ -29,9 +29,9 @@ def stubborn(at_once: int) -> tuple[Graph, asyncio.Event, asyncio.Event]:
     async def idle(state: Any, ctx: Context) -> None:
         await asyncio.Event().wait()
 
-    graph.node(hold, name="hold", next="end")
+    graph.node(name="hold", next="end")(hold)
     if at_once > 1:
-        graph.node(idle, name="idle", next="end")
+        graph.node(name="idle", next="end")(idle)
         graph.parallel("fan", {"a": "hold", "b": "idle"}, next="end")
         graph.start("fan")
     return graph, begun, end
