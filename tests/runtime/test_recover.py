@@ -66,6 +66,19 @@ async def test_a_caller_behind_a_killed_one_gets_its_turn_when_the_driver_dies_t
         assert (await mine).status == "completed"
 
 
+async def test_a_caller_in_the_queue_goes_on_with_the_run_that_a_crash_cut_off_before_its_own(file: Path) -> None:
+    """Without a server, and without `recover`: the promise of the queue is its order."""
+    async with app_over(file) as app:
+        with alive_inside(file, "drive"):
+            mine = asyncio.ensure_future(app.run("mine", "t", on_busy="enqueue"))  # noqa: TID251 - awaited below
+            also = asyncio.ensure_future(app.run("also", "t", on_busy="enqueue"))  # noqa: TID251 - awaited below
+            while len(await app.thread("t").queue()) < 2:
+                await asyncio.sleep(0.005)
+        assert [(await each).status for each in (mine, also)] == ["completed", "completed"]
+        assert (await logged(app))[0] == "driven"
+        assert sorted(world(file)) == sorted(acts("driven", "mine", "also")), "and nothing was done twice"
+
+
 async def test_living_callers_keep_their_place_in_the_queue(file: Path) -> None:
     async with app_over(file) as app:
         with alive_inside(file, "drive", "second"):

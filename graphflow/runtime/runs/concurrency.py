@@ -191,8 +191,13 @@ async def _was_left(runs: LiveRuns, entry: Queued) -> bool:
 # --- enqueue, for a caller that drives the run itself --------------------------------------------
 
 
-async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest) -> PreparedRun:
+async def in_turn(
+    runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest, revive: Callable[[], Awaitable[None]]
+) -> PreparedRun:
     """The run of an input that waits for its turn; leaving takes it out of the queue.
+
+    Args:
+        revive: goes on with the run that a crash has cut off, which comes before what waits behind it, to its end.
 
     Raises:
         Fenced: somebody took the input out of the queue, or another process began its run.
@@ -204,12 +209,14 @@ async def in_turn(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued
         pass
     _in_line.add(queued.run_id)
     try:
-        return await _in_queue(runs, factory, new, queued)
+        return await _in_queue(runs, factory, new, queued, revive)
     finally:
         _in_line.discard(queued.run_id)
 
 
-async def _in_queue(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest) -> PreparedRun:
+async def _in_queue(
+    runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest, revive: Callable[[], Awaitable[None]]
+) -> PreparedRun:
     store, thread_id = runs.store, new.request.thread_id
     position = await _enqueued(runs, thread_id, queued)
     turn = msgspec.structs.replace(new, consumes=position)
@@ -230,6 +237,9 @@ async def _in_queue(runs: LiveRuns, factory: RunFactory, new: CheckedInput, queu
                 )
             if first[0] == position:
                 try:
+                    row = await store.thread(thread_id)
+                    if row is not None and runs.status_of(row) == "stopped" and row.facts.status == "running":
+                        await revive()
                     run = await factory(turn)
                     continue
                 except (ThreadBusy, ThreadWaiting):

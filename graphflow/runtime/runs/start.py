@@ -5,6 +5,8 @@ Whatever is refused is refused before anything has changed, and the thread is gi
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +16,7 @@ import msgspec
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
-from graphflow.errors import GraphflowError
+from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.events import ChatStart, RunStart
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Machine
@@ -25,7 +27,7 @@ from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer import after_expiry, answer_with_text
 from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, check_turn, in_turn
-from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
+from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun, abandon
 from graphflow.runtime.runs.preconditions import (
     budget_limits,
     check_breakpoints,
@@ -35,8 +37,11 @@ from graphflow.runtime.runs.preconditions import (
     overdue_in,
     waits_for_answers,
 )
+from graphflow.runtime.runs.resume import resume
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.taking import Taking, make_executor, taken
+
+log = logging.getLogger("graphflow.runtime")
 
 
 def check_request(
@@ -100,8 +105,35 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
     if new.request.on_busy == "enqueue" and new.consumes is None:
         # `holder` keeps other processes from beginning it: this caller drives the run itself.
         queued = msgspec.structs.replace(new.request, agent_key=host.agent_key, holder=runs.store.owner)
-        return await in_turn(runs, partial(start_now, host, runs), new, queued)
+        return await in_turn(runs, partial(start_now, host, runs), new, queued, partial(_revive, host, runs, thread_id))
     return await start_now(host, runs, new)
+
+
+async def _revive(host: RunHost, runs: LiveRuns, thread_id: str) -> None:
+    """Drives the run that a crash has cut off, as `recover` would; one that can't go on is superseded.
+
+    Raises:
+        ThreadBusy: another process goes on with it.
+    """
+    row = await runs.store.thread(thread_id)
+    if row is None or row.facts.agent_key != host.agent_key:
+        return
+    try:
+        # One that was handed over has lost no process.
+        live = runs.start(
+            await resume(host, thread_id, audience=Audience(log=True, hold_ms=0), counted=row.owner is not None)
+        )
+    except ThreadBusy:
+        raise
+    except GraphflowError as refusal:
+        log.info("thread %s: the run that was cut off can't go on: %s", thread_id, refusal.message)
+        return
+    live.unasked = True
+    try:
+        await live.over.wait()
+    except asyncio.CancelledError:
+        await abandon([live])
+        raise
 
 
 async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> PreparedRun:
