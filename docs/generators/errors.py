@@ -166,6 +166,10 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "A value without an id was given while several interrupts are open.",
         "Send a map from interrupt id to answer.",
     ),
+    "request_id_reused": (
+        "The same `requestId` came from the same user within 24 hours, with another body.",
+        "Send a new request with a new id. To ask for the first one again, send exactly the same body.",
+    ),
     "effects_need_choice": (
         "A rewind, fork, edit or resume would pass over writes to the outside; `detail.effects` lists them.",
         "Send `effects`: `reuse`, `rerun` or `undo`, for all or by id.",

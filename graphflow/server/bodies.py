@@ -82,7 +82,8 @@ class QueryBody(JsonBody):
 
     message: str = Field(min_length=1, description="What the user says.")
     request_id: Id | None = None
-    """An id of the client, returned in the events; absent: a new one."""
+    """An id of the client, returned in the events; absent: a new one. The same request again within 24 hours joins the run;
+    another body is 409 `request_id_reused`."""
     chat_id: str | None = Field(None, description="The thread; a new one when absent.")
     agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
     role: Literal["user", "assistant", "system", "developer"] = "user"
@@ -159,7 +160,8 @@ class SubmitBody(JsonBody):
     payload: Any
     """The answer; must match `schema` of the `interrupt.request`."""
     request_id: Id | None = None
-    """An id of the client, returned in `request.submit`."""
+    """An id of the client, returned in `request.submit`. The same request again within 24 hours gets the same answer; another
+    body is 409 `request_id_reused`."""
     view_id: str | None = None
     """The view in which the person answered; passed on in `request.submit`."""
 
@@ -293,6 +295,8 @@ class ResumeBody(JsonBody):
 
     answers: dict[str, Any] | None = None
     """Answers by interrupt id."""
+    request_id: Id | None = None
+    """An id of the client; the same request again within 24 hours joins the run. Another body is 409 `request_id_reused`."""
     checkpoint_id: Id | None = None
     """The checkpoint to continue from; absent: the head."""
     effects: EffectChoices | None = None

@@ -37,6 +37,7 @@ STATUS: dict[str, int] = {
     "thread_waiting": 409,
     "nothing_to_resume": 409,
     "answer_stale": 409,
+    "request_id_reused": 409,
     "effects_need_choice": 409,
     "undo_failed": 409,
     "state_incompatible": 409,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from graphflow.runtime.result import RunStatus
 from graphflow.runtime.runs.run_list import RunState
@@ -57,7 +57,7 @@ class RunAccepted(AnswerData):
     run_id: str
     chat_id: str
     request_id: str | None = None
-    status: Literal["queued", "running"]
+    status: RunState
     queue_position: int | None = None
     """1: it is next."""
     links: RunLinks

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from graphflow.runtime.runs.run_list import RunState
@@ -12,6 +13,7 @@ from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.public_text import public_run
+from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import (
     EVENTS,
     Cursor,
@@ -27,11 +29,13 @@ from graphflow.server.routes._parts import (
 from graphflow.server.routes._queued import one_body_later, stream_later
 from graphflow.service.queued_inputs import QueuedInput, find_queued
 from graphflow.service.requests import SubmitRequest, bad_argument
-from graphflow.service.runs.background import check_webhook, in_background
+from graphflow.service.runs.background import accepted_again, check_webhook, in_background, make_durable
 from graphflow.service.runs.event_stream import join
+from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.query import query
+from graphflow.service.runs.request_ids import once
 from graphflow.service.runs.run_resource import list_runs, run_resource
-from graphflow.service.runs.submit import submit
+from graphflow.service.runs.submit import accepted_before, submit
 
 router = APIRouter(prefix="/api", tags=["runs"])
 
@@ -48,15 +52,23 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     caller, context = caller_of(request), application(request)
     if given.background and given.on_disconnect == "cancel":
         raise bad_argument("onDisconnect", "`cancel` does not go with `background`: nobody stays connected")
-    if given.webhook is not None:
-        await check_webhook(context, given.webhook, background=given.background)
-    # The room counts while the run is being begun; then the run itself counts.
-    with room_for_run(request):
-        begun = await query(context, given.to_request(), caller=caller)
-    if given.background:
-        accepted = await in_background(context, begun, given.webhook)
-        links = {"Location": accepted["links"]["self"]}
-        return named(success(accepted, status=202, headers=links), accepted["runId"])
+    async with once(context, caller, "query", given.request_id, given) as claim:
+        if claim.before is not None and given.background:
+            return _accepted(await accepted_again(context, claim.before.run_id, given.request_id, given.webhook))
+        if claim.before is not None:
+            return await again(request, claim.before, given)
+        if given.webhook is not None:
+            await check_webhook(context, given.webhook, background=given.background)
+        # The room counts while the run is being begun; then the run itself counts.
+        with room_for_run(request):
+            begun = await query(context, replace(given.to_request(), run_id=claim.run_id), caller=caller)
+        if given.background or given.request_id is not None:
+            await make_durable(begun)
+        if given.background:
+            data = await in_background(context, begun, given.webhook)
+            claim.accept(begun.run_id)
+            return _accepted(data)
+        claim.accept(begun.run_id, begun.after if isinstance(begun, StartedRun) else 0)
     if isinstance(begun, QueuedInput):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)
@@ -64,6 +76,10 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     if not given.stream:
         return await one_body(request, begun, given.on_disconnect)
     return stream_run(request, begun, given.events, given.on_disconnect)
+
+
+def _accepted(data: dict[str, Any]) -> Response:
+    return named(success(data, status=202, headers={"Location": data["links"]["self"]}), data["runId"])
 
 
 @router.post(
@@ -83,8 +99,14 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
         request_id=given.request_id,
         view_id=given.view_id,
     )
-    done = await submit(application(request), wanted, caller=caller_of(request))
-    return named(success(done), done.run_id) if done.accepted else success(done)
+    caller, context = caller_of(request), application(request)
+    async with once(context, caller, "submit", given.request_id, given) as claim:
+        if claim.before is not None:
+            return named(success(accepted_before(wanted)), given.run_id)
+        submitted = await submit(context, wanted, caller=caller)
+        if submitted.accepted:
+            claim.accept(given.run_id)
+    return named(success(submitted), submitted.run_id) if submitted.accepted else success(submitted)
 
 
 @router.get("/runs", summary="List runs", dependencies=[Depends(needs("read"))])

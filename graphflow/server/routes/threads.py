@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from msgspec.structs import replace
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from graphflow.runtime.runs.remote_answer import RemoteRun
@@ -13,6 +14,7 @@ from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, ThreadBody, body, schema
 from graphflow.server.envelope import success
+from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import (
     EVENTS,
     Cursor,
@@ -27,7 +29,9 @@ from graphflow.server.routes._parts import (
 from graphflow.server.routes._queued import one_body_elsewhere, stream_elsewhere
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
-from graphflow.service.runs.input_queue import withdraw_run
+from graphflow.service.runs.background import make_durable
+from graphflow.service.runs.input_queue import StartedRun, withdraw_run
+from graphflow.service.runs.request_ids import once
 from graphflow.service.runs.resume import resume as resume_thread
 from graphflow.service.runs.resume import signal as send_signal
 
@@ -184,19 +188,26 @@ async def resume(
     given: Annotated[ResumeBody, Depends(body(ResumeBody, optional=True))],
 ) -> Response:
     """Continues from the head or from a checkpoint, with or without answers."""
-    app = application(request)
-    # An answer goes on with a run that was let in once; refusing it would lose what a person has written.
-    with nullcontext() if given.answers else room_for_run(request):
-        begun = await resume_thread(
-            app,
-            thread_id,
-            answers=given.answers,
-            checkpoint_id=given.checkpoint_id,
-            effects=given.effects,
-            budget=given.budget,
-            hold_ms=None if given.stream else 0,
-            by=caller_of(request).name,
-        )
+    app, caller = application(request), caller_of(request)
+    async with once(app, caller, f"resume {thread_id}", given.request_id, given) as claim:
+        if claim.before is not None:
+            return await again(request, claim.before, given)
+        # An answer goes on with a run that was let in once; refusing it would lose what a person has written.
+        with nullcontext() if given.answers else room_for_run(request):
+            begun = await resume_thread(
+                app,
+                thread_id,
+                answers=given.answers,
+                checkpoint_id=given.checkpoint_id,
+                effects=given.effects,
+                budget=given.budget,
+                hold_ms=None if given.stream else 0,
+                by=caller.name,
+            )
+        if isinstance(begun, StartedRun) and given.request_id is not None:
+            begun = replace(begun, request_id=given.request_id)
+            await make_durable(begun)
+        claim.accept(begun.run_id, begun.after if isinstance(begun, StartedRun) else begun.seq)
     if isinstance(begun, RemoteRun):
         return (
             stream_elsewhere(request, begun, given.events) if given.stream else await one_body_elsewhere(request, begun)

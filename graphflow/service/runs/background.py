@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from graphflow.runtime.queue_codec import Webhook, encode_queued, kind_of
+from graphflow.runtime.queue_codec import Webhook, decode_queued, encode_queued, kind_of
+from graphflow.runtime.runs.run_list import ENDED, QUEUED
 from graphflow.service.context import ServiceContext
-from graphflow.service.queued_inputs import QueuedInput
+from graphflow.service.queued_inputs import QueuedInput, find_queued
 from graphflow.service.requests import bad_argument
 from graphflow.service.runs.input_queue import StartedRun
-from graphflow.service.runs.run_resource import links_of
+from graphflow.service.runs.run_resource import links_of, run_resource
 
 RESOLVE_S = 5.0
 
@@ -40,21 +41,50 @@ async def check_webhook(context: ServiceContext, url: str, *, background: bool) 
         raise bad_argument("webhook", rule) from None
 
 
+async def make_durable(begun: StartedRun | QueuedInput) -> None:
+    """Returns when the run would be known after a crash; a queued one is."""
+    if isinstance(begun, StartedRun) and begun.run.journal is not None:
+        await begun.run.journal.flush()
+
+
 async def in_background(
     context: ServiceContext, begun: StartedRun | QueuedInput, webhook: str | None
 ) -> dict[str, Any]:
-    """What the client is told of a run that was accepted: it is durable, and so is the wish for word of it."""
-    if isinstance(begun, StartedRun) and begun.run.journal is not None:
-        await begun.run.journal.flush()
+    """What the client is told of a durable run, once the wish for word of it is durable too."""
     if webhook is not None:
         await subscribe(context, begun.chat_id, Webhook(run_id=begun.run_id, url=webhook))
+    place = begun.place if isinstance(begun, QueuedInput) else None
+    status = "running" if place is None else "queued"
+    return _accepted(begun.run_id, begun.chat_id, begun.request_id, status, place)
+
+
+async def accepted_again(
+    context: ServiceContext, run_id: str, request_id: str | None, webhook: str | None
+) -> dict[str, Any]:
+    """The same for a client that asks again.
+
+    Raises:
+        ThreadNotFound: the run is gone.
+    """
+    found = await run_resource(context, run_id)
+    thread_id, status = found["threadId"], found["status"]
+    if webhook is not None and status not in ENDED:
+        # The server may have died after it began the run, and before it kept the webhook.
+        kept = await context.store.queue(thread_id, kind="webhook", limit=QUEUED)
+        if all(decode_queued(entry).run_id != run_id for entry in kept):
+            await subscribe(context, thread_id, Webhook(run_id=run_id, url=webhook))
+    queued = await find_queued(context, run_id) if status == "queued" else None
+    return _accepted(run_id, thread_id, request_id, status, None if queued is None else queued.place)
+
+
+def _accepted(run_id: str, chat_id: str, request_id: str | None, status: str, place: int | None) -> dict[str, Any]:
     out = {
-        "runId": begun.run_id,
-        "chatId": begun.chat_id,
-        "requestId": begun.request_id,
-        "status": "queued" if isinstance(begun, QueuedInput) else "running",
-        "queuePosition": begun.place if isinstance(begun, QueuedInput) else None,
-        "links": links_of(begun.run_id, begun.chat_id),
+        "runId": run_id,
+        "chatId": chat_id,
+        "requestId": request_id,
+        "status": status,
+        "queuePosition": place,
+        "links": links_of(run_id, chat_id),
     }
     return {key: value for key, value in out.items() if value is not None}
 

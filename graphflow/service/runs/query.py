@@ -64,7 +64,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         if caller.user is not None:
             # Before anything is launched, so that two users with the same new id can't both get it.
             await claim(context, caller, chat_id)
-        run_id = context.ids.new_id()
+        run_id = request.run_id or context.ids.new_id()
         references = await uploads.resolved(context, chat_id, said.references) if said.references else said.references
         said = replace(
             said, chat_id=chat_id, request_id=said.request_id or run_id, references=references, message_id=run_id

@@ -78,6 +78,17 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     )
 
 
+def accepted_before(request: SubmitRequest) -> Submitted:
+    """The outcome of an answer that was accepted when it came first."""
+    return Submitted(
+        request_id=request.request_id or "",
+        accepted=True,
+        status="accepted",
+        run_id=request.run_id,
+        tool_id=request.tool_id or request.asked,
+    )
+
+
 async def _take(context: ServiceContext, request: SubmitRequest, request_id: str, by: str) -> None:
     event = RequestSubmit(
         request_id=request_id,
