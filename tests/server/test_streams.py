@@ -245,6 +245,9 @@ async def test_a_live_approval_is_answered_on_the_open_stream(folder: Path) -> N
         assert "not today" in next(
             e["result"] for e in seen.events if e["type"] == "tool.result" and e["toolId"] == "c2"
         )
+        sent_again = (await client.post("/api/submit", json=answer)).json()["data"]
+        assert sent_again["accepted"], "the same request under its id"
+        answer["requestId"] = "q2"
         again = (await client.post("/api/submit", json=answer)).json()["data"]
         assert (again["accepted"], again["status"]) == (False, "stale")
         answer["runId"] = "other"
