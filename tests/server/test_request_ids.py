@@ -96,7 +96,13 @@ async def test_a_refused_request_may_be_sent_again(client: httpx.AsyncClient, ga
 async def test_answers_and_resumes_that_are_sent_again_count_once(folder: Path) -> None:
     async with serving(make_application(folder)) as (client, _):
         for chat, path in (("a", "/api/submit"), ("b", "/api/threads/b/resume")):
-            fields = {"message": "Hi", "agentKey": "ask", "chatId": chat, "stream": False, "requestId": "r" + chat}
+            fields: dict[str, Any] = {
+                "message": "Hi",
+                "agentKey": "ask",
+                "chatId": chat,
+                "stream": False,
+                "requestId": "r" + chat,
+            }
             waits = (await post(client, **fields)).json()["data"]
             asked = waits["interrupts"][0]["interruptId"]
             body: dict[str, Any] = {"requestId": "r"}
