@@ -211,6 +211,6 @@ async def test_a_request_is_joined_on_another_server_while_the_first_runs_and_af
             servers.let_go()
             again = (await b.client.post("/api/query", json=fields)).json()["data"]
             assert {again["runId"]} == ids
-            while (await b.client.get(again["links"]["self"])).json()["data"]["status"] != "completed":
+            while (await b.client.get(again["links"]["run"])).json()["data"]["status"] != "completed":
                 await asyncio.sleep(0.05)
             assert len(servers.effects()) == 1

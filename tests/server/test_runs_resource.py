@@ -41,7 +41,7 @@ async def test_a_run_is_read_by_its_id_after_it_ended_waits_or_failed(folder: Pa
         assert found["usage"]["modelCalls"] == 1 and found["checkpointId"] == done["checkpointId"]
         assert found["createdAt"] <= found["updatedAt"] == found["endedAt"]
         assert (await client.get(found["links"]["events"])).status_code == 200
-        assert (await client.get(found["links"]["self"])).json()["data"] == found
+        assert (await client.get(found["links"]["run"])).json()["data"] == found
 
         waits = await one_body(client, agentKey="ask", chatId="asks")
         found = await data(client, f"/runs/{waits['runId']}")

@@ -81,15 +81,17 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def client_of(folder: Path, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(make_application(folder, environ=SETTINGS, **options)) as (client, _):
+async def client_of(
+    folder: Path, more: dict[str, str] | None = None, **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(make_application(folder, environ={**SETTINGS, **(more or {})}, **options)) as (client, _):
         yield client
 
 
 async def begin(client: httpx.AsyncClient, **fields: Any) -> Any:
     response = await client.post("/api/query", json={"message": "Hi", "background": True, **fields})
     assert response.status_code == 202, response.text
-    assert response.headers["location"] == response.json()["data"]["links"]["self"]
+    assert response.headers["location"] == response.json()["data"]["links"]["run"]
     return response.json()["data"]
 
 
@@ -101,7 +103,7 @@ async def test_a_run_in_the_background_is_accepted_at_once_and_goes_on(folder: P
         assert (first["status"], first["requestId"]) == ("running", "r")
         assert (second["status"], second["queuePosition"]) == ("queued", 1)
         for begun in (first, second):
-            assert (await client.get(begun["links"]["self"])).json()["data"]["status"] == begun["status"]
+            assert (await client.get(begun["links"]["run"])).json()["data"]["status"] == begun["status"]
         gate.open()
         for begun in (first, second):
             async with client.stream("GET", begun["links"]["events"]) as response:
@@ -130,7 +132,7 @@ async def test_a_webhook_is_sent_signed_when_the_run_waits_and_when_it_ends(fold
         begun = await begin(client, agentKey="ask", chatId="c", webhook=f"{receiver.url}/hook?for=me")
         (waits,) = await receiver.wait(1)
         assert (waits["status"], waits["runId"]) == ("waiting", begun["runId"])
-        assert waits == (await client.get(begun["links"]["self"])).json()["data"]
+        assert waits == (await client.get(begun["links"]["run"])).json()["data"]
         answers = {waits["interrupts"][0]["interruptId"]: "Ann"}
         await client.post("/api/threads/c/resume", json={"answers": answers, "stream": False})
         _, ended = await receiver.wait(2)
@@ -177,6 +179,43 @@ async def test_what_can_not_be_sent_to_is_refused_before_anything_runs(folder: P
         assert (await client.get("/api/runs")).json()["data"] == []
 
 
+async def test_a_name_that_leads_inside_later_reaches_nothing(
+    folder: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DNS rebinding: the address is checked for each connection, and is the one that is connected to."""
+    real, addresses = asyncio.BaseEventLoop.getaddrinfo, ["93.184.216.34"]
+
+    async def resolve(self: Any, host: Any, port: Any, **options: Any) -> Any:
+        if host != "rebind.example":
+            return await real(self, host, port, **options)
+        return [(2, 1, 6, "", (addresses.pop() if addresses else "127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", resolve)
+    with caplog.at_level(logging.INFO, logger="graphflow"):
+        async with client_of(folder) as client:
+            url = receiver.url.replace("127.0.0.1", "rebind.example")
+            await begin(client, agentKey="plain", webhook=url)
+            async with asyncio.timeout(30):
+                while "its host has no public address" not in caplog.text:
+                    await asyncio.sleep(0.01)
+    assert receiver.got == []
+
+
+async def test_a_receiver_that_is_gone_or_never_answers_is_given_up(
+    folder: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.statuses = [500, 410, 500, 500, 500, 500]
+    with caplog.at_level(logging.WARNING, logger="graphflow"):
+        async with client_of(folder, more={"GRAPHFLOW_WEBHOOKS_MAX_ATTEMPTS": "3"}) as client:
+            for count in (2, 5):
+                await begin(client, agentKey="plain", webhook=receiver.url)
+                await receiver.wait(count)
+                async with asyncio.timeout(30):
+                    while caplog.text.count("given up") < 1 + (count == 5):
+                        await asyncio.sleep(0.01)
+            assert len(receiver.got) == 5
+
+
 async def test_without_a_secret_no_webhook_is_accepted(folder: Path, receiver: Receiver) -> None:
     async with serving(make_application(folder)) as (client, _):
         body = {"message": "Hi", "agentKey": "plain", "background": True, "webhook": receiver.url}
@@ -220,4 +259,4 @@ async def test_a_killed_servers_webhooks_are_delivered_by_another(
             final = {run["runId"]: run["status"] for run in sent}
             assert final == {waits["runId"]: "waiting", runs["runId"]: "completed"}
             assert len(receiver.got) == 5, "two servers send it once"
-            assert (await second.client.get(runs["links"]["self"])).json()["data"]["status"] == "completed"
+            assert (await second.client.get(runs["links"]["run"])).json()["data"]["status"] == "completed"

@@ -13,7 +13,7 @@ from graphflow.service.runs.submit import Submitted
 class RunLinks(AnswerData):
     """Addresses, relative to the server's."""
 
-    self: str
+    run: str
     events: str
     """To join the run's stream."""
     thread: str

@@ -79,7 +79,7 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
 
 
 def _accepted(data: dict[str, Any]) -> Response:
-    return named(success(data, status=202, headers={"Location": data["links"]["self"]}), data["runId"])
+    return named(success(data, status=202, headers={"Location": data["links"]["run"]}), data["runId"])
 
 
 @router.post(

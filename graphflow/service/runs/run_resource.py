@@ -63,7 +63,7 @@ def run_line(info: RunInfo) -> dict[str, Any]:
 def links_of(run_id: str, thread_id: str) -> dict[str, str]:
     """Where the run, its events and its thread are found, relative to the server's address."""
     return {
-        "self": f"/api/runs/{quote(run_id, safe='')}",
+        "run": f"/api/runs/{quote(run_id, safe='')}",
         "events": f"/api/runs/{quote(run_id, safe='')}/events",
         "thread": f"/api/threads/{quote(thread_id, safe='')}",
     }
