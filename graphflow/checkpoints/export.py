@@ -82,7 +82,10 @@ def named_documents(copy: ThreadCopy) -> list[str]:
 def to_lines(copy: ThreadCopy) -> Iterator[dict[str, Any]]:
     """The lines of a copy, in the order in which `from_lines` wants them."""
     count = 2
-    yield {"kind": FORMAT, "version": VERSION, "thread": msgspec.to_builtins(copy.thread), "runs": copy.runs}
+    thread = msgspec.to_builtins(copy.thread)
+    if copy.thread.facts.about is None:  # a field that earlier versions do not have
+        del thread["facts"]["about"]
+    yield {"kind": FORMAT, "version": VERSION, "thread": thread, "runs": copy.runs}
     for kind, (field, _) in _ROWS.items():
         for row in getattr(copy, field):
             count += 1

@@ -14,7 +14,7 @@ from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.hosts import HostCheck, host_names
 from graphflow.server.paths import EncodedSlashes
-from graphflow.server.public_text import public_run
+from graphflow.server.public_text import public_failure
 from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import (
     agents,
@@ -66,7 +66,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
         dependencies=[Depends(check_parameters)],
     )
     settings = application.settings.server
-    webhooks = Webhooks(application, public_run)
+    webhooks = Webhooks(application, public_failure)
     app.state.application = application
     app.state.metrics = metrics
     per_minute = settings.max_requests_per_minute

@@ -49,9 +49,9 @@ def public_value(value: Any) -> Any:
     return [public_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def public_run(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """The run as clients get it."""
-    return {key: public_value(value) if key == "error" else value for key, value in resource.items()}
+def public_failure(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """A run or a thread as clients get it, which may have failed."""
+    return {key: public_value(value) if key in ("error", "trace") else value for key, value in resource.items()}
 
 
 def public_event(event: Event) -> Event:

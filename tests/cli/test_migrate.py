@@ -93,7 +93,7 @@ def test_every_problem_of_a_thread_is_said(cli, publish, waiting):
         (("t1", "--all", "--to", "review"), "name one THREAD, or --all"),
         (("t1", "--to", "review", "--map", "approve"), "--map 'approve' does not name two nodes"),
         (("t1", "--to", "reviw"), "reviw"),
-        (("t9999", "--to", "review"), "no thread 't9999'"),
+        (("t9999", "--to", "review"), "no thread has the id 't9999'"),
     ],
 )
 def test_wrong_usage_names_what_is_missing(cli, publish, arguments, words):

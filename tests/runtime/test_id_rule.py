@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.runtime.graphs import asking, chain
 ODD = ["a b", "a/b", "a@b", "a..b", "é", "x" * 129, "x" * 3000, "a\nb", " ", "a\0b", "\ud800"]
 
 
-@pytest.mark.parametrize("given", [*ODD, 7, uuid.UUID(int=7)], ids=lambda given: f"{given!r:.12}")
+@pytest.mark.parametrize("given", ODD, ids=lambda given: f"{given!r:.12}")
 async def test_nothing_new_gets_an_id_outside_the_rule(compile_graph: Compile, given: Any) -> None:
     app = compile_graph(chain("a")[0])
     await app.run({}, "known")

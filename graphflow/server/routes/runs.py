@@ -12,7 +12,7 @@ from graphflow.runtime.runs.run_list import RunState
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.public_text import public_run
+from graphflow.server.public_text import public_failure
 from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import (
     EVENTS,
@@ -130,13 +130,13 @@ async def runs(
         cursor=cursor,
         limit=limit,
     )
-    return success([public_run(line) for line in lines], cursor=following)
+    return success([public_failure(line) for line in lines], cursor=following)
 
 
 @router.get("/runs/{run_id}", summary="Get a run", dependencies=[Depends(needs("read"))])
 async def run(request: Request, run_id: str) -> Response:
     """Status, times, usage, open questions, and the answer or the error of a run that has ended."""
-    return success(public_run(await run_resource(application(request), run_id, caller=caller_of(request))))
+    return success(public_failure(await run_resource(application(request), run_id, caller=caller_of(request))))
 
 
 @router.get(

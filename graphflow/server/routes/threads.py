@@ -14,6 +14,7 @@ from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, ThreadBody, body, schema
 from graphflow.server.envelope import success
+from graphflow.server.public_text import public_failure
 from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import (
     EVENTS,
@@ -64,7 +65,7 @@ async def threads(
 @router.get("/threads/{thread_id}", summary="Get a thread", dependencies=READ)
 async def summary(request: Request, thread_id: str) -> Response:
     """Head checkpoint, status, open interrupts, usage; of a failed thread, with the scope `admin`, where its code failed."""
-    return success(await service.summary(application(request), thread_id, caller=caller_of(request)))
+    return success(public_failure(await service.summary(application(request), thread_id, caller=caller_of(request))))
 
 
 @router.patch(
@@ -122,7 +123,8 @@ async def why(
     request: Request, thread_id: str, checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None
 ) -> Response:
     """Which condition, with which values, chose the route after a checkpoint; with the scope `admin`, the trace of a failure."""
-    return success(await service.why(application(request), thread_id, checkpoint_id, caller=caller_of(request)))
+    found = await service.why(application(request), thread_id, checkpoint_id, caller=caller_of(request))
+    return success(public_failure(found))
 
 
 @router.get("/threads/{thread_id}/cost", summary="Read the cost of a thread", dependencies=READ)

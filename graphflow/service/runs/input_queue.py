@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.events import ChatStart, Event
@@ -22,7 +23,6 @@ from graphflow.runtime.recovery import Recovery
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.service.access import check_filter
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import PAGE, QueuedInput, find_queued
 from graphflow.service.requests import unknown_run
@@ -255,7 +255,8 @@ async def withdraw_run(context: ServiceContext, thread_id: str, run_id: str) -> 
     found = await find_queued(context, run_id)
     if found is not None and found.chat_id == thread_id:
         return await withdraw(context, found)
-    await check_filter(context, thread_id, None)
+    if await context.store.thread(thread_id) is None:
+        raise unknown_thread(thread_id)
     if await context.store.find_run(run_id) != thread_id:
         raise unknown_run(run_id)
     return False
