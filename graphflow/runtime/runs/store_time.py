@@ -7,6 +7,7 @@ too early. Stores of one host have no clock of their own; there it is the host's
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -47,7 +48,7 @@ class StoreTime:
         self._clock = clock
         is_real = isinstance(clock, SystemClock)
         self._source = store_clock(store) if is_real else None
-        self.uptime = _uptime if is_real else clock.monotonic
+        self.uptime: Callable[[], float] = _uptime if is_real else lambda: 0.0  # nobody sets it back but who made it
         self._anchor: tuple[float, int, float] | None = None
         """Uptime, the store's time at this moment at least, and how much later it may have been (seconds)."""
 
@@ -79,5 +80,7 @@ class StoreTime:
 
     def here(self, at: int) -> Moment:
         """When it is surely not later than `at` of the store's time, by the clocks of this process."""
+        if self.uptime is not _uptime:
+            return Moment(at, math.inf)
         left = at - self.now_ms() - (0 if self._anchor is None else int(self._anchor[2] * 1000))
         return Moment(self._clock.now_ms() + left, self.uptime() + left / 1000)
