@@ -12,6 +12,7 @@ import httpx
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.service.runs import request_ids
 from graphflow.testing.fakes import FakeClock
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
 from tests.server.conftest import ask, serving, take
 from tests.server.swarm import swarm
@@ -52,7 +53,7 @@ async def test_a_stream_is_sent_again_whole_while_the_run_goes_on_and_after_it(
 ) -> None:
     gate.close()
     request: dict[str, Any] = {"agentKey": "plain", "requestId": "r"}
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         both = [group.create_task(ask(client, **request)) for _ in range(2)]
         while not await runs_of(client):
             await asyncio.sleep(0.01)
@@ -68,7 +69,7 @@ async def test_a_stream_is_sent_again_whole_while_the_run_goes_on_and_after_it(
 async def test_a_request_that_is_queued_is_joined_in_the_queue(client: httpx.AsyncClient, gate: Gate) -> None:
     gate.close()
     busy: dict[str, Any] = {"agentKey": "plain", "chatId": "c"}
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(ask(client, **busy))
         while not await runs_of(client):
             await asyncio.sleep(0.01)
@@ -82,7 +83,7 @@ async def test_a_request_that_is_queued_is_joined_in_the_queue(client: httpx.Asy
 
 async def test_a_refused_request_may_be_sent_again(client: httpx.AsyncClient, gate: Gate) -> None:
     gate.close()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(ask(client, agentKey="plain", chatId="c"))
         while not await runs_of(client):
             await asyncio.sleep(0.01)
@@ -200,7 +201,7 @@ async def test_a_request_is_joined_on_another_server_while_the_first_runs_and_af
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with postgres.database() as url:
-        async with swarm(tmp_path, [url]) as servers, asyncio.timeout(90):
+        async with swarm(tmp_path, [url]) as servers, asyncio.timeout(PATIENCE_S):
             a, b = await servers.start(2)
             servers.hold()
             fields = {"message": "x", "agentKey": "held", "requestId": "r", "background": True}
