@@ -169,7 +169,7 @@ class WebhooksSettings:
     )
     private_hosts: tuple[str, ...] = _setting((), "Hosts that webhooks may reach although their addresses are private.")
     timeout_s: float = _setting(10.0, "Time in which a receiver answers.", unit="s", least=0.1)
-    max_attempts: int = _setting(16, "Attempts of a delivery, the first included.", least=1, most=100)
+    max_attempts: int = _setting(16, "Attempts of a delivery, the first included.", least=1)
     retry_s: float = _setting(
         5.0, "Pause before the second attempt; it doubles with each, up to an hour.", unit="s", least=0.01
     )
