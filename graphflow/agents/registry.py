@@ -76,7 +76,8 @@ class AgentRegistry:
         known = sorted(table.agents)
         near = nearest(key, known)
         hint = f"did you mean {near!r}? " if near else ""
-        text = f"no agent has the key {key!r}; {hint}agents are {', '.join(known) or 'none'}"
+        listed = f"agents are {', '.join(known)}" if known else "there are no agents"
+        text = f"no agent has the key {key!r}; {hint}{listed}"
         raise AgentNotFound(text, key=key, known=known)
 
     def list(self) -> tuple[LoadedAgent, ...]:

@@ -32,7 +32,7 @@ def exists(thread_id: str) -> ThreadExists:
 
 
 def unknown_thread(thread_id: str) -> ThreadNotFound:
-    message = f"no thread has the id {thread_id!r}; `graphflow threads list` and `app.threads()` list those that exist"
+    message = f"no thread has the id {thread_id!r}; `graphflow threads list` shows those that exist"
     return unknown_id(thread_id, "threadId", message)
 
 

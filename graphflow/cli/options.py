@@ -13,7 +13,9 @@ Place = Annotated[
     typer.Argument(metavar="THREAD[@CHECKPOINT]", help="Default checkpoint: the head. Unique id prefixes are enough."),
 ]
 NewId = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the new thread.")]
-ContinueThread = Annotated[str | None, typer.Option(metavar="ID", help="Continue this thread.")]
+ContinueThread = Annotated[
+    str | None, typer.Option(metavar="ID", help="Continue this thread, or begin one under this id.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsLines = Annotated[bool, typer.Option("--jsonl", help="Print every event as a line of JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen without changing anything.")]

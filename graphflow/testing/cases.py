@@ -82,7 +82,10 @@ def load_cases(path: Path) -> CaseFile:
             raise ScriptError("`cases` is empty, so nothing would be tested")
         for case in found.cases:
             _script(found, case)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, ScriptError) as error:
+    except OSError as error:
+        text = f"the file cannot be read: {error.strerror}"
+        raise DefinitionError([Issue(pointer="", message=text, file=str(path))]) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, ScriptError) as error:
         hint = 'a file is {"agent": KEY, "cases": [{"name": …, "input": …, "model": SCRIPT, "expect": {…}}]}'
         raise DefinitionError([Issue(pointer="", message=str(error), file=str(path), hint=hint)]) from error
     return found

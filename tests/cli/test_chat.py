@@ -60,7 +60,7 @@ def test_what_is_no_answer_is_explained_at_the_question(terminal):
     chat = begun(terminal)
     for typed in ("perhaps", "approve nothing yet", "/nope"):
         chat.enters(typed)
-        chat.sees(f"'{typed}' is no answer to this question")
+        chat.sees(f"'{typed}' is not an answer to this question")
         chat.sees(r"\[t\] terminate +do not run it, and end the run")
         chat.sees("leave open: ")
     chat.enters("/help")
@@ -117,3 +117,18 @@ def test_a_defect_of_a_turn_does_not_end_the_conversation(terminal, project):
     chat.enters("/quit")
     chat.ends()
     assert "Traceback" not in chat.text
+
+
+def test_a_thread_of_a_new_id_begins_with_the_first_message_and_an_odd_id_is_refused(terminal, cli):
+    chat = terminal("chat", "demo_plain", "--thread", "new")
+    chat.sees("thread 'new' does not exist yet; it begins with your first message")
+    chat.sees("›")
+    chat.enters("hello")
+    chat.sees("completed")
+    chat.sees("›")
+    chat.enters("/quit")
+    assert chat.ends() == 0
+    assert [row["threadId"] for row in cli("threads", "list", "--json").json] == ["new"]
+    odd = terminal("chat", "demo_plain", "--thread", "a b")
+    odd.sees("'a b' is not a valid id")
+    assert odd.ends() == 2

@@ -18,7 +18,7 @@ from graphflow.cli.terminal.console import interactive, note, say, say_json, say
 from graphflow.cli.terminal.lines_file import write_lines
 from graphflow.cli.terminal.question_text import Leave, is_question, question_line
 from graphflow.cli.terminal.steps import path_taken, say_drawing, say_steps, step_dict
-from graphflow.errors import GraphflowError, ThreadWaiting
+from graphflow.errors import GraphflowError, ThreadNotFound, ThreadWaiting
 from graphflow.suggestions import meant
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Chat:
         if checkpoint is None:
             # No checkpoint lies before the first input, so there is none to go back to; the old thread stays in the store.
             self.thread_id = self.app.ids.new_id()
-            say(f"before the first turn: a new thread {self.thread_id}")
+            say(f"nothing comes before the first turn; this is a new thread, {self.thread_id}")
             return
         at = await checkpoint_named(self.thread, checkpoint)
         await self.thread.rewind(at.id, effects=effects)
@@ -291,10 +291,12 @@ async def chat(agent: Agent, thread: ContinueThread = None, approve: Approve = "
     from graphflow.cli.terminal.answer_policy import policy_of
 
     # Read before the store is opened: wrong usage should cost nothing and touch nothing.
+    if thread == "":
+        stop(exits.USAGE, "--thread is empty; it takes a thread id")
     policy, limits = policy_of(approve), budget_of(budget)
     async with opened() as app:
         loaded = agent_named(app, agent)
-        thread_id = (await thread_named(app, thread)).id if thread else app.ids.new_id()
+        thread_id = app.ids.new_id() if thread is None else await _continued(app, thread)
         talk = Chat(app, loaded, thread_id, policy, limits)
         say(f"{loaded.name} · thread {thread_id} · /help")
         try:
@@ -303,6 +305,17 @@ async def chat(agent: Agent, thread: ContinueThread = None, approve: Approve = "
             pass
         note(f"thread {talk.thread_id}; `graphflow chat {agent} --thread {talk.thread_id}` continues")
     return exits.OK
+
+
+async def _continued(app: Application, given: str) -> str:
+    """The thread's id; as with `run`, one that nothing has begins a thread."""
+    try:
+        return (await thread_named(app, given)).id
+    except ThreadNotFound as error:
+        if error.code != "thread_not_found" or await app.store.thread(given) is not None:
+            raise
+        note(f"thread {given!r} does not exist yet; it begins with your first message")
+        return given
 
 
 def _prompt(talk: Chat) -> PromptSession[str]:

@@ -14,7 +14,7 @@ from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import quiet_logs
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import say, say_json
+from graphflow.cli.terminal.console import count, say, say_json
 
 if TYPE_CHECKING:
     from graphflow.settings import Settings
@@ -132,7 +132,11 @@ async def _open_store(settings: Settings) -> Finding:
         await store.close()
     more = "+" if len(threads) == 1000 else ""
     place = f"{settings.store.db_schema} in PostgreSQL" if settings.store.url else settings.store.path
-    return "store", "ok", f"{place}: {len(threads)}{more} threads, {len(waiting)} open questions"
+    return (
+        "store",
+        "ok",
+        f"{place}: {f'{len(threads)}{more} threads' if more else count(len(threads), 'thread')}, {count(len(waiting), 'open question')}",
+    )
 
 
 def _port(settings: Settings) -> Finding:

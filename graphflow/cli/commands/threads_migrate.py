@@ -49,7 +49,7 @@ async def migrate(
     if not to:
         stop(exits.USAGE, "--to KEY is missing: the agent to migrate to", hint="graphflow agents list")
     if (thread is None) != every:
-        stop(exits.USAGE, "name one THREAD, or --all", hint=f"graphflow threads migrate --all --to {to} --dry-run")
+        stop(exits.USAGE, "name one THREAD, or give --all", hint=f"graphflow threads migrate --all --to {to} --dry-run")
     async with opened() as app:
         graph = app.compiled(agent_named(app, to))
         await app.runs.ready()

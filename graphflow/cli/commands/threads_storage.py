@@ -129,7 +129,7 @@ async def prune(
     if newest is None and days is None:
         stop(exits.USAGE, "say what to keep: --newest N, --days D, or both (a checkpoint that fits either is kept)")
     if bool(thread) == everything:
-        stop(exits.USAGE, "name threads, or --all")
+        stop(exits.USAGE, "name one or more threads, or give --all")
     async with opened() as app:
         found = await _chosen(app, thread)
         # One moment for the question and for the deletion: what was agreed to is what goes.

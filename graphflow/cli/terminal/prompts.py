@@ -132,7 +132,7 @@ async def _question(interrupt: Interrupt, still_open: StillOpen, first: str | No
     if rest:
         say_json(rest)
     if first is not None:
-        note(f"  {first} is no answer to this question; type the answer")
+        note(f"  {first} is not an answer to this question; type the answer")
     schema = interrupt.schema if isinstance(interrupt.schema, Mapping) else {}
     if schema.get("properties"):
         return await _fields(schema, still_open)
@@ -195,7 +195,9 @@ async def _choice(kind: str, still_open: StillOpen, first: str | None) -> tuple[
         if decision and (not rest or (word.lower() == decision and decision in _WITH_TEXT)):
             return decision, rest.strip()
         if line not in ("", "?", "h", "/help"):
-            note(f"  {line!r} is no answer to this question; a message can be sent when it is answered or left open")
+            note(
+                f"  {line!r} is not an answer to this question; a message can be sent when it is answered or left open"
+            )
         for letter, known, meaning in (*choices, ("l", "leave open", LATER)):
             note(f"  [{letter}] {known:<10} {meaning}", indent=" " * 15)
 
