@@ -65,8 +65,54 @@ class AgentGraph(AnswerData):
     mermaid: str
 
 
+class ToolPolicy(AnswerData):
+    """What holds for a tool that the agent's nodes may call."""
+
+    name: str
+    effects: str | None
+    """`none`, `read` or `write`; null: the tool is not there."""
+    idempotent: bool | None
+    undo: str | None
+    approval: str
+    """`AUTO`, `REQUIRE_APPROVAL` or `DISABLED`, from the agent or else the settings."""
+    asks: bool | None
+    """Whether a person is asked before it runs, unless a standing rule decides."""
+
+
+class ServerLimits(AnswerData):
+    """Limits of this server; null: none."""
+
+    max_result_chars: int
+    hold_ms: int
+    window_runs: int
+    """Runs of a chat that a model sees."""
+    max_body_bytes: int
+    max_upload_bytes: int
+    max_requests_per_minute: int | None
+    max_runs: int | None
+    max_queued: int
+
+
+class AgentPolicies(AnswerData):
+    """What the agent's runs are held to."""
+
+    tools: list[ToolPolicy]
+    budget: Values
+    """Limits of a run, unless the request has others."""
+    invariants: list[str]
+    interrupt_before: list[str]
+    interrupt_after: list[str]
+    limits: ServerLimits
+    request: list[str]
+    """Fields by which a request may change how it is run."""
+    request_budget: list[str]
+    """Limits that `budget` of a request may set."""
+
+
 class AgentDetail(AgentLine):
     """An agent in full."""
+
+    policies: AgentPolicies
 
     provider_key: str | None
     keywords: list[str]

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.reload import InvalidAgent
+from graphflow.service.catalog.policies import policies
 from graphflow.service.catalog.tools import issue_dict, shown_file
 from graphflow.service.context import ServiceContext
 
@@ -49,6 +50,7 @@ def agent(context: ServiceContext, key: str) -> dict[str, Any]:
             "edges": [_edge(edge) for edge in plan.edges],
             "mermaid": draw_mermaid(document),
         },
+        "policies": policies(context, document),
         "document": found.data,
         **({"invalid": issue_of(refused, context.settings.folder)} if refused is not None else {}),
     }
