@@ -225,6 +225,8 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[LogItem,
         machine["r"] = short_id(machine["r"])
     if "p" in machine:
         machine["p"] = storable(machine["p"], channel="params")
+    if "o" in machine:
+        machine["o"] = storable(machine["o"], channel="the options of a request")
     if "k" in machine:
         machine["k"] = storable(machine["k"], channel="signals")
     frames, items = encode_frames(patch.frames, counts, before)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from graphflow.approval_mode import ApprovalMode
-from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.definition.document import GraphDefinition, PerRequest
 
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 Output = Literal["PLAIN", "REASONING_SUMMARY"]
@@ -188,6 +188,8 @@ class AgentFields(_AgentPart, frozen=True, kw_only=True):
     """When a tool call needs a person: one word, or a word by tool name with `*` for the rest."""
     context: dict[str, Any] | None = None
     """Reserved; checked, and not used by this version."""
+    per_request: PerRequest | None = None
+    """What a request may choose for its run. Absent: nothing."""
     compute: Compute | None = None
     """How much the model should think."""
     output: Output | None = None

@@ -20,7 +20,7 @@ from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import messages_of, options_of
+from graphflow.nodes.request_builder import chosen_options, messages_of, model_of, options_of
 from graphflow.nodes.turn import CUT_OFF, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.port import Tool, tool
@@ -161,11 +161,12 @@ async def call_model(
         )
     document = ctx.document
     if provider_key is None:
-        provider_key, model = document.provider_key, model or document.model
+        provider_key, model = model_of(ctx, document, {} if model is None else {"model": model})
     asked = [HumanMessage(content=messages)] if isinstance(messages, str) else list(messages)
     request = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
-    given = options_from_document({**(document.options or {}), **(options or {})})
+    mine = chosen_options(ctx, document)
+    given = options_from_document({**(document.options or {}), **mine, **(options or {})})
     chosen = options_of({"schema": form.schema}, given, bool(offered), False)
     shown = ctx.speaks if stream is None else stream
     key = key or ctx.ordinal_key("model")

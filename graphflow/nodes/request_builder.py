@@ -1,4 +1,4 @@
-"""What a model is asked for one turn: its options and its messages."""
+"""What a model is asked for one turn, and which model: the node says it, else the request, else the document."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolMessage, from_wire
-from graphflow.models.options import ChatOptions, OneTool
+from graphflow.models.options import ChatOptions, OneTool, options_from_document
 from graphflow.nodes.reasoning_summary import SCHEMA
 
 if TYPE_CHECKING:
@@ -19,6 +21,37 @@ if TYPE_CHECKING:
 
 PARTIAL = frozenset({"cancelled", "error", "timeout"})
 """`_status` of partial messages: shown in history, not sent to the model (E15)."""
+
+
+def model_of(ctx: Context, document: GraphDefinition, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(provider key, name). A node that names a model or a provider keeps it."""
+    allowed, wanted = document.per_request, ctx.chosen.get("model")
+    if (
+        wanted is not None
+        and allowed is not None
+        and wanted in allowed.models
+        and not {"model", "providerKey"} & given.keys()
+    ):
+        return document.provider_key, wanted
+    return given.get("providerKey", document.provider_key), given.get("model", document.model)
+
+
+def defaults_of(ctx: Context, document: GraphDefinition, defaults: ChatOptions) -> ChatOptions:
+    """The document's options with those of the request.
+
+    Args:
+        defaults: the document's, as they are read once for all calls.
+    """
+    mine = chosen_options(ctx, document)
+    return options_from_document({**(document.options or {}), **mine}) if mine else defaults
+
+
+def chosen_options(ctx: Context, document: GraphDefinition) -> dict[str, Any]:
+    """The options of the request that the document allows; a subgraph of another document has an allow-list of its own."""
+    allowed, wanted = document.per_request, ctx.chosen.get("options")
+    if not wanted or allowed is None:
+        return {}
+    return {name: value for name, value in wanted.items() if name in allowed.options}
 
 
 def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool, summary: bool) -> ChatOptions:

@@ -20,7 +20,7 @@ from graphflow.models.chat_model import without_finish
 from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import messages_of, options_of
+from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
@@ -161,12 +161,11 @@ class ModelTurn:
         self.given, self.ctx, self.registry = given, ctx, common.registry
         document = common.document
         # The model is opened before it is charged: a missing key is an error of the settings and costs no call.
-        provider = given.get("providerKey", document.provider_key)
-        model: ChatModel = ctx.uncounted_model(provider, given.get("model", document.model))
+        model: ChatModel = ctx.uncounted_model(*model_of(ctx, document, given))
         self.tools, self.noted = common.tools(given)
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
-        self.options = options_of(given, common.defaults, bool(self.tools), self.summary)
+        self.options = options_of(given, defaults_of(ctx, document, common.defaults), bool(self.tools), self.summary)
         self.closed: list[ToolMessage] = []
         """Results of calls that had none when this last turn began."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).

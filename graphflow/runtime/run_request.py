@@ -22,6 +22,12 @@ class RunOptions(TypedDict, total=False):
     interrupt_after: Sequence[str]
     params: Any
     """What nodes read as `ctx.params`."""
+    model: str | None
+    """A model that the document's `perRequest` allows, for this run."""
+    options: Mapping[str, Any] | None
+    """Options of model calls that it allows."""
+    variables: Mapping[str, Any] | None
+    """Prompt variables that it declares; expressions read `input.variables`."""
     on_waiting: Literal["reject", "cancel", "answer"]
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"]
     effects: Choices
@@ -52,6 +58,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_before: Sequence[str] = ()
     interrupt_after: Sequence[str] = ()
     params: Any = None
+    model: str | None = None
+    options: Mapping[str, Any] | None = None
+    variables: Mapping[str, Any] | None = None
+    """The three: only what the document's `perRequest` allows."""
     on_waiting: str = "reject"
     """`reject`, `cancel` or `answer`. Of a queued input only `cancel` counts: it closes questions that are open when its
     turn comes; else the input waits until they are answered."""

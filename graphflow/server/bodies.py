@@ -96,6 +96,12 @@ class QueryBody(JsonBody):
     """Any value of the client, readable as `input.scene`."""
     stream: bool = Field(True, description="`false` returns one JSON body.")
     events: list[EventFamily] | None = Field(None, description="Families to stream; default: all.")
+    model: str | None = Field(None, min_length=1, max_length=256)
+    """A model that the agent's `perRequest` allows; recorded with the run."""
+    options: dict[str, Any] | None = None
+    """Options of model calls that it allows."""
+    variables: dict[str, Any] | None = None
+    """Prompt variables that it declares."""
     budget: dict[str, Any] | None = None
     """Limits that replace those of the agent."""
     max_rounds: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the agent's rounds.")
@@ -126,6 +132,9 @@ class QueryBody(JsonBody):
             budget={**(self.budget or {}), **rounds} or None,
             interrupt_before=self.interrupt_before,
             interrupt_after=self.interrupt_after,
+            model=self.model,
+            options=self.options,
+            variables=self.variables,
             params=self.params,
             on_waiting=self.on_waiting,
             on_busy=self.on_busy,
@@ -267,6 +276,12 @@ class EditMessageBody(RegenerateBody):
     """Instead of those of the former message; absent: they stay."""
     scene: Any = None
     """Instead of that of the former message; absent: it stays."""
+    model: str | None = Field(None, min_length=1, max_length=256)
+    """A model that the agent's `perRequest` allows; recorded with the run."""
+    options: dict[str, Any] | None = None
+    """Options of model calls that it allows."""
+    variables: dict[str, Any] | None = None
+    """Prompt variables that it declares."""
     budget: dict[str, Any] | None = None
     """Limits that replace those of the agent."""
     effects: EffectChoices | None = None
@@ -275,6 +290,9 @@ class EditMessageBody(RegenerateBody):
     def to_request(self) -> RunRequest:
         """The run that is asked for; a run that is returned as one body is not held open for answers."""
         return RunRequest(
+            model=self.model,
+            options=self.options,
+            variables=self.variables,
             budget=self.budget,
             effects=self.effects,
             hold_ms=None if self.stream else 0,

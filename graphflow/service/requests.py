@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.id_rule import unknown_id
+from graphflow.runtime.run_request import RunRequest
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +24,18 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any
     request_id: str | None = None
     view_id: str | None = None
+
+
+PER_REQUEST = ("model", "options", "variables")
+"""What a request may choose for its run, where both the agent and the settings allow it."""
+
+
+def check_choices(allowed: Sequence[str], request: RunRequest) -> None:
+    """Refuses what the settings (`agents.per_request`) do not let requests choose, whatever the agent allows."""
+    for field in PER_REQUEST:
+        if getattr(request, field) and field not in allowed:
+            named = ", ".join(name for name in PER_REQUEST if name in allowed) or "nothing"
+            raise bad_argument(field, f"this server lets requests choose {named} (setting agents.per_request)")
 
 
 def bad_argument(field: str, message: str) -> GraphflowError:

@@ -90,6 +90,10 @@ class AgentsSettings:
         unit="ms",
         least=100,
     )
+    per_request: tuple[str, ...] = _setting(
+        ("model", "options", "variables"),
+        "What requests may choose where an agent's `perRequest` allows it; it allows no more than the agent does.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,6 +163,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: tuple[str, ...] = ()
     """Breakpoints of this run, the document's included."""
     params: Any = None
+    chosen: dict[str, Any] | None = None
+    """`model` and `options` that the request chose for this run, where the document allows it."""
     document: str = ""
     """Version hash of the document that the run began under, or was migrated to (E23)."""
     steps: int = 0

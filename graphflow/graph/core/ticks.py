@@ -28,6 +28,7 @@ class Input(Tick):
     params: Any = None
     durability: str = "async"
     document: str = ""
+    chosen: dict[str, Any] | None = None
 
 
 class NodeSucceeded(Tick):

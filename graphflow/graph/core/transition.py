@@ -82,6 +82,8 @@ def _on_input(work: UnitOfWork, tick: Input) -> None:
         "error": None,
         "durability": tick.durability,
     }
+    if tick.chosen or work.before.chosen:
+        work.fields["chosen"] = tick.chosen
     if work.before.reuse:
         work.fields["reuse"] = {}  # a new input repeats nothing of a past that was left
     if work.before.signals:

@@ -185,6 +185,17 @@ class NodeDefinition(_Part, frozen=True):
     """Of a `map` or `parallel`: when it is complete."""
 
 
+class PerRequest(_Part, frozen=True):
+    """What a request may choose for its run; everything else is refused."""
+
+    models: tuple[str, ...] = ()
+    """Models of the agent's provider that a request may name."""
+    options: tuple[Literal["temperature", "topP", "maxTokens", "timeoutMs", "stop"], ...] = ()
+    """Options of model calls that a request may set."""
+    variables: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Prompt variable to the JSON Schema of its value, with `default`; expressions read `input.variables.NAME`."""
+
+
 class GraphDefinition(_Part, frozen=True):
     """A graph. Agent fields may be added; they are hashed with the rest."""
 
@@ -241,12 +252,14 @@ class GraphDefinition(_Part, frozen=True):
     """`NONE` or `SECOND_PASS_FIX`."""
     context: dict[str, Any] | None = None
     """Reserved; checked, and not used by this version."""
+    per_request: PerRequest | None = None
+    """What a request may choose for its run. Absent: nothing."""
 
 
 NODE_FORMS = ("use", "map", "parallel", "graph", "ask")
 AGENT_FIELDS = frozenset(
     "key name icon description providerKey model options tools keywords approval compute output toolPolicy verify "
-    "context budget".split()
+    "context budget perRequest".split()
 )
 """Wire names that an agent file may have in either form (E23)."""
 

@@ -28,6 +28,7 @@ from graphflow.runtime.runs.answer import after_expiry, answer_with_text
 from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, check_turn, in_turn
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun, abandon
+from graphflow.runtime.runs.per_request import chosen_by, with_variables
 from graphflow.runtime.runs.preconditions import (
     budget_limits,
     check_breakpoints,
@@ -62,6 +63,9 @@ def check_request(
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
     check_input(plan, given)
+    allowed = plan.document.per_request
+    chosen = chosen_by(request, allowed)
+    given = with_variables(given, request, allowed)
     limits: dict[str, Any] = {}
     if request.interrupt_before or request.interrupt_after:
         check_breakpoints(plan, request.interrupt_before, request.interrupt_after)
@@ -82,6 +86,7 @@ def check_request(
         params=freeze(request.params),
         durability=request.durability,
         document=plan.digest,
+        chosen=chosen,
     )
     request = msgspec.structs.replace(request, thread_id=thread_id, run_id=tick.run_id, input=given)
     return CheckedInput(plan, request, tick, audience, consumes)

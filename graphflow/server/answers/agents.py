@@ -93,6 +93,15 @@ class ServerLimits(AnswerData):
     max_queued: int
 
 
+class RequestChoices(AnswerData):
+    """What a request may choose for its run; everything else is refused."""
+
+    models: list[str]
+    options: list[str]
+    variables: dict[str, Values]
+    """Prompt variable to the JSON Schema of its value."""
+
+
 class AgentPolicies(AnswerData):
     """What the agent's runs are held to."""
 
@@ -107,6 +116,7 @@ class AgentPolicies(AnswerData):
     """Fields by which a request may change how it is run."""
     request_budget: list[str]
     """Limits that `budget` of a request may set."""
+    per_request: RequestChoices
 
 
 class AgentDetail(AgentLine):

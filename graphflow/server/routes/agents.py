@@ -14,8 +14,20 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._parts import application
 from graphflow.service.catalog import agents as service
 
-IDENTITY = ("request_id", "chat_id", "agent_key", "message", "role", "stream", "events")
-"""Fields of a query that say what is asked and how it is answered, not how it is run."""
+IDENTITY = (
+    "request_id",
+    "chat_id",
+    "agent_key",
+    "message",
+    "role",
+    "stream",
+    "events",
+    "model",
+    "options",
+    "variables",
+)
+"""Fields of a query that say what is asked and how it is answered, not how it is run; and those of
+`perRequest`, which say themselves what is allowed."""
 router = APIRouter(prefix="/api", tags=["agents"], dependencies=[Depends(needs("read"))])
 
 

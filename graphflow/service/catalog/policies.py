@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.definition.document import GraphDefinition, PerRequest
 from graphflow.runtime.runs.preconditions import LIMITS
 from graphflow.service.context import ServiceContext
 from graphflow.tools.running.approval import approval_mode, must_ask
@@ -37,6 +37,17 @@ def policies(context: ServiceContext, document: GraphDefinition) -> dict[str, An
             "maxQueued": settings.server.max_queued,
         },
         "requestBudget": list(LIMITS),
+        "perRequest": _per_request(context, document),
+    }
+
+
+def _per_request(context: ServiceContext, document: GraphDefinition) -> dict[str, Any]:
+    """What a request may choose: what the agent allows and the settings do not take away."""
+    allowed, kinds = document.per_request or PerRequest(), context.settings.agents.per_request
+    return {
+        "models": list(allowed.models) if "model" in kinds else [],
+        "options": list(allowed.options) if "options" in kinds else [],
+        "variables": allowed.variables if "variables" in kinds else {},
     }
 
 

@@ -22,7 +22,7 @@ from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import QueuedInput
-from graphflow.service.requests import bad_argument, unknown_chat
+from graphflow.service.requests import bad_argument, check_choices, unknown_chat
 from graphflow.service.runs import input_queue
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.submit import answer_live
@@ -47,6 +47,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     said = request.query
     if said is None or not said.message.strip():
         raise bad_argument("message", "must not be blank")
+    check_choices(context.settings.agents.per_request, request)
     context.refuse_when_stopping()
     runs = context.runs
     await runs.ready()

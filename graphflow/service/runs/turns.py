@@ -16,7 +16,7 @@ from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller
 from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import flush_live
-from graphflow.service.requests import bad_argument
+from graphflow.service.requests import bad_argument, check_choices
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.query import agent_of, chat_name, input_of
 from graphflow.service.runs.resume import started
@@ -70,6 +70,7 @@ async def edit_message(
     said = request.query
     if said is None or not said.message.strip():
         raise bad_argument("message", "must not be blank")
+    check_choices(context.settings.agents.per_request, request)
     context.refuse_when_stopping()
     hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
     async with context.thread_lock(thread_id):
