@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphflow import GraphflowError
+from graphflow.runtime.runs.run_list import runs_with
 from tests.cli.processes import Command
 from tests.runtime.lone_process import app_over
 
@@ -35,3 +36,14 @@ async def test_python_lists_the_runs_of_its_graph(tmp_path: Path) -> None:
         assert await app.runs(status="failed") == []
         with pytest.raises(GraphflowError, match="no run has the status"):
             await app.runs(status="done")
+
+
+async def test_a_rare_status_is_looked_for_so_far_and_then_by_cursor(tmp_path: Path) -> None:
+    async with app_over(tmp_path / "t.db") as app:
+        ids = [(await app.run("x")).run_id for _ in range(5)]
+        runs = await app.host.open_runs()
+        found, cursor = await runs_with(runs, status="failed", look_at=2)
+        assert found == [] and cursor == ids[3]
+        found, cursor = await runs_with(runs, status="completed", cursor=cursor, limit=3)
+        assert [run.run_id for run in found] == ids[2::-1]
+        assert (await runs_with(runs, cursor=ids[0])) == ([], None)

@@ -74,7 +74,7 @@ async def runs_with(
     """Runs of this status as it is now, by id, the last first, and the cursor of the next page.
 
     Args:
-        look_at: runs that are looked at for one page: the page may be shorter than `limit` although more follow.
+        look_at: runs that are looked at for one page with a status: the page may be shorter than `limit` although more follow.
 
     Raises:
         GraphflowError: `invalid_input` for a status that there is none of.
@@ -95,7 +95,7 @@ async def runs_with(
         look_at -= len(page)
         if len(page) < size:
             return found, None
-        if look_at <= 0:
+        if status is not None and look_at <= 0:
             return found, cursor
 
 
