@@ -358,6 +358,7 @@ class CompiledGraph:
         found = threads_with(runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
         return [thread_info(runs, row) async for row in found]
 
+    @checked
     async def runs(
         self,
         *,

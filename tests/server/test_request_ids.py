@@ -188,7 +188,7 @@ async def test_what_a_dead_server_left_unfinished_is_begun_anew_and_a_day_later_
         asking = asyncio.ensure_future(ask_again())  # noqa: TID251 - awaited below
         await asyncio.sleep(0)
         clock.advance(request_ids.ABANDONED_MS / 1000 + 1)
-        taken = await asyncio.wait_for(asking, 10)
+        taken = await asyncio.wait_for(asking, PATIENCE_S)
         assert taken.before is None and taken.run_id != left.run_id
         clock.advance(23 * 3600)
         assert (await ask_again()).run_id == taken.run_id

@@ -195,7 +195,7 @@ async def test_a_name_that_leads_inside_later_reaches_nothing(
         async with client_of(folder) as client:
             url = receiver.url.replace("127.0.0.1", "rebind.example")
             await begin(client, agentKey="plain", webhook=url)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while "its host has no public address" not in caplog.text:
                     await asyncio.sleep(0.01)
     assert receiver.got == []
@@ -210,7 +210,7 @@ async def test_a_receiver_that_is_gone_or_never_answers_is_given_up(
             for count in (2, 5):
                 await begin(client, agentKey="plain", webhook=receiver.url)
                 await receiver.wait(count)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     while caplog.text.count("given up") < 1 + (count == 5):
                         await asyncio.sleep(0.01)
             assert len(receiver.got) == 5

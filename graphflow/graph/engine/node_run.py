@@ -56,8 +56,7 @@ class NodeRun(UsageMeter):
         self._blocks: Blocks | None = None
         self._used: set[str] | None = None
         self._counts: dict[str, int] | None = None
-        self.frame, self._begun = frame.number, frame
-        self.plan_node = plan_node
+        self.frame, self._begun, self.plan_node = frame.number, frame, plan_node
         self.node: str = plan_node.name
         self.visit: int = frame.visit
         self.attempt: int = frame.attempt
