@@ -24,6 +24,8 @@ class Proxy:
         self.folder = Path(self._folder.name)
         self.losing: tuple[str, bytes] | None = None
         self.lost = 0
+        self.away = False
+        """It takes connections and drops them at once, as during a failover."""
         self.requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -39,6 +41,8 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         try:
+            if self.away:
+                return
             above, below = await asyncio.open_unix_connection(str(self._server))
             try:
                 await self._pass(reader, writer, above, below)
@@ -59,9 +63,13 @@ class Proxy:
         silent = asyncio.Event()
 
         async def answers() -> None:
-            while (data := await above.read(1 << 16)) and not silent.is_set():
-                writer.write(data)
-            writer.close()
+            try:
+                while (data := await above.read(1 << 16)) and not silent.is_set():
+                    writer.write(data)
+            except OSError:  # the server has crashed
+                pass
+            finally:
+                writer.close()
 
         answering = asyncio.ensure_future(answers())  # noqa: TID251 – ended below
         try:

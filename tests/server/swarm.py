@@ -145,7 +145,7 @@ class Swarm:
         (self.folder / "held").touch()
 
     def let_go(self) -> None:
-        (self.folder / "held").unlink()
+        (self.folder / "held").unlink(missing_ok=True)
 
     def effects(self) -> list[list[str]]:
         """`[run, process]` of each effect that was done."""

@@ -59,7 +59,7 @@ class Stream:
     """A query's stream that is read in the background."""
 
     def __init__(self, server: Server, message: str, chat: str, agent: str = "held", **fields: Any) -> None:
-        self.seen = Client()
+        self.seen, self.thread_id = Client(), chat
         self.headers = asyncio.get_running_loop().create_future()
         body = {"message": message, "chatId": chat, "agentKey": agent, **fields}
         self.task = asyncio.ensure_future(self._read(server, body))  # noqa: TID251 - awaited by the tests
