@@ -11,7 +11,7 @@ import asyncio
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import httpx
@@ -41,7 +41,7 @@ class Upheaval:
         """Run → thread, of inputs of which a client knows that they are durable."""
         self.answered: dict[str, str] = {}
         """Thread → the answer that was accepted."""
-        self.happenings: dict[str, Callable[[], Awaitable[None]]] = {
+        self.happenings: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "crash": self.crash, "stop": self.stop, "failover": self.failover, "terminate": self.terminate,
             "kill": self.kill, "restart": self.restart, "term": self.term,
         }  # fmt: skip
