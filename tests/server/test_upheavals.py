@@ -13,6 +13,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
