@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphflow import Graph, SqliteCheckpointer
-from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
+from graphflow import Graph
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.thread_about import NOTHING, changed_about
@@ -25,8 +23,8 @@ def talk(store: Any) -> CompiledGraph:
     return graph.compile(checkpointer=store)
 
 
-async def test_a_title_and_metadata_survive_runs_and_are_found(tmp_path: Path) -> None:
-    app = talk(SqliteCheckpointer(tmp_path / "threads.db"))
+async def test_a_title_and_metadata_survive_runs_and_are_found(store: Any) -> None:
+    app = talk(store)
     for name in ("a", "b"):
         await app.run("hi", thread_id=name, title="hi")
     line = await app.thread("a").update(title=" Trip ", metadata={"project": "spring", "n": 3, "deep": {"x": [1]}})
@@ -46,8 +44,8 @@ async def test_a_title_and_metadata_survive_runs_and_are_found(tmp_path: Path) -
         await app.thread("nobody").update(title="x")
 
 
-async def test_of_updates_at_once_to_different_keys_none_is_lost() -> None:
-    app = talk(MemoryCheckpointer())
+async def test_of_updates_at_once_to_different_keys_none_is_lost(store: Any) -> None:
+    app = talk(store)
     await app.run("hi", thread_id="t")
     await asyncio.gather(*(app.thread("t").update(metadata={f"k{n}": n}) for n in range(20)))
     assert (await app.threads())[0].metadata == {f"k{n}": n for n in range(20)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph, MemoryCheckpointer, SqliteCheckpointer
+from graphflow import Context, Graph, SqliteCheckpointer
 from graphflow.errors import CheckpointNotFound, EffectsNeedChoice, GraphflowError
 from graphflow.runtime.compiled_graph import CompiledGraph
 
@@ -47,11 +47,6 @@ class Talk:
 async def shown(app: CompiledGraph, thread_id: str = "t") -> list[tuple[Any, str]]:
     found, _ = await app.thread(thread_id).messages()
     return [(message.role, message.content) for message in found][::-1]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "threads.db")
 
 
 async def test_a_message_is_answered_anew_and_the_former_answer_stays_reachable(store: Any) -> None:
