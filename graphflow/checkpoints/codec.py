@@ -262,7 +262,7 @@ def _registered(value: Any, depth: int, walk: _Walk) -> Ext:
         raise _Refused(
             f"it holds a value of type {kind.__module__}.{kind.__qualname__}, which is not registered: call"
             f' graphflow.checkpoints.codec.register({kind.__qualname__}, "a name that never changes"),'
-            " or store plain data"
+            " or give plain data: text, numbers, true and false, None, lists and mappings of them"
         )
     depth = _deeper(depth)
     # `dump` may be the user's code, and a half-built value may lack fields.

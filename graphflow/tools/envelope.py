@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ _STATUSES = frozenset({"success", "partial", "error"})
 # Read from the struct, so a new field can't be forgotten here.
 _FIELDS = frozenset(ToolResult.__struct_fields__)
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
 SOURCE_FIELDS = frozenset({"sourceId", "source_id", "title", "url", "icon"})
 
 _encoder = msgspec.json.Encoder(enc_hook=in_json)
@@ -28,8 +30,16 @@ def json_text(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
+class NoJson(TypeError):
+    """A value that JSON has no form for, and that can't say in words what it is."""
+
+
 def plain(value: Any) -> Any:
-    """A JSON-able copy of any value: models, dataclasses, structs, dates, sets, bytes included."""
+    """A JSON-able copy of a value: models, dataclasses, structs, dates, sets, bytes, and what has a text of its own.
+
+    Raises:
+        NoJson: part of it is none of these.
+    """
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
 
 
@@ -38,10 +48,14 @@ def _foreign(value: Any) -> Any:
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return dict(value)
-    return str(value)
+    text = str(value)
+    # The text of a class without one of its own (`<Order object at 0x…>`) tells nobody anything.
+    if _ADDRESS.search(text):
+        raise NoJson(f"a value of type {type(value).__module__}.{type(value).__qualname__}")
+    return text
 
 
-def wrap(value: Any, *, legacy: bool = True) -> ToolResult:
+def wrap(value: Any, *, legacy: bool = True, tool: str = "the tool") -> ToolResult:
     """Any return value of a tool as a result: always wrapped, never an exception.
 
     An object is the data; a text is the text; nothing is `OK`; anything else is `data.result`.
@@ -49,8 +63,17 @@ def wrap(value: Any, *, legacy: bool = True) -> ToolResult:
     Args:
         value: what the tool returned; a `ToolResult` or an envelope passes.
         legacy: convert dicts of the older format too (`ENABLE_LEGACY_ADAPTER`).
+        tool: its name, for the error result of a value that JSON has no form for.
     """
-    result = _wrapped(value, legacy)
+    try:
+        result = _wrapped(value, legacy)
+    except NoJson as found:
+        return failed(
+            "INTERNAL_ERROR",
+            f"{tool} ran, and its result holds {found}, which has no JSON form; a tool returns text, numbers, true, false,"
+            " null, lists and mappings of them, dataclasses, pydantic models, or a ToolResult",
+            "Do not call it again for this result: it would be the same.",
+        )
     try:
         _encoder.encode(result)
     except UnicodeEncodeError:  # half a surrogate pair, as in names of files that are no UTF-8: no JSON can hold it

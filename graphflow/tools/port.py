@@ -155,7 +155,7 @@ class Tool:
             prepared = self.prepare(arguments)
         except ArgumentsRefused as refused:
             return completed(refused_result(self.name, refused), arguments)
-        return completed(wrap(await self.body.run(prepared, ctx)), arguments)
+        return completed(wrap(await self.body.run(prepared, ctx), tool=self.name), arguments)
 
     def changed(self, **fields: Any) -> Tool:
         """A copy of the tool with these fields changed."""

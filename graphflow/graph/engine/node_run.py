@@ -15,21 +15,20 @@ from typing import Any
 import msgspec
 
 from graphflow.arguments import checked
-from graphflow.errors import NodeFailed
+from graphflow.errors import CodecError, NodeFailed
 from graphflow.graph.core.immutable import State, freeze, thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Operation
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import NodeAsked, OperationRecorded, timed
 from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.engine import outcomes
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context, digest_of
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import (
     ACTS_AROUND,
-    OUTCOME_SCHEMA,
     NodeRunOver,
-    OutcomeUnknown,
     Suspended,
     is_cut_off,
     is_suspension,
@@ -242,20 +241,18 @@ class NodeRun(UsageMeter):
         """
         self.refuse_when_over()
         if effects not in EFFECTS:
-            raise NodeFailed(
-                f"node {self.node!r} gives effects={effects!r} to an operation; use one of none, read, write"
-            )
+            raise NodeFailed(f"node {self.node!r} gives a step effects={effects!r}; use one of none, read, write")
         key = self._key(kind, name)
         digest = digest_of(arguments) if arguments is not None else ""
         operation = self._recorded(key, digest)
         if operation is not None and operation.state == "done":
-            return operation.result
+            return outcomes.result_of(operation)
         # An intent without a result: the process died in between, and only a person can find out whether the write
         # happened.
         if operation is not None and not (idempotent or operation.idempotent):
             settled = await self._settle(key, operation, arguments)
             if settled is not None:
-                return settled.result
+                return outcomes.result_of(settled)
         if (lease := self._run.lease) is not None and lease.is_over(self.now()):
             await lease.confirm()  # this process stood still: what another epoch may do now is not done here
             self.refuse_when_over()
@@ -267,9 +264,14 @@ class NodeRun(UsageMeter):
                 settles, found = await self._recall(key, done, arguments)
                 if found is not None:
                     self._record(key, found, facts, settles)
-                    return found.result
+                    return outcomes.result_of(found)
             self.refuse_when_over()  # a question about the past was waited for
-            self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
+            try:
+                self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
+            except CodecError as error:
+                raise outcomes.unstorable(
+                    error, f"what step {key!r} of node {self.node!r} has as `arguments`"
+                ) from error
         result = freeze(await self._act(key, fn, effects, idempotent))
         # An act that swallows its cancellation may have been cut off all the same: its outcome stays unknown.
         self.refuse_when_over()
@@ -304,17 +306,9 @@ class NodeRun(UsageMeter):
             self._waiters.acted(self)
 
     def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
-        """The facts about a write that are needed after its node is gone: its place, its arguments, and its undo."""
-        run = self._run
         frame = self._begun
-        facts: dict[str, Any] = {"visit": self.visit}
-        if frame.path:
-            facts["path"] = frame.path
-        if undo := run.plan.graphs[frame.graph].document.nodes[self.node].undo or undo:
-            facts["undo"] = undo
-        if arguments is not None:
-            facts["arguments"] = arguments
-        return facts
+        own = self._run.plan.graphs[frame.graph].document.nodes[self.node].undo
+        return outcomes.effect_facts(self.visit, frame.path, own or undo, arguments)
 
     async def _recall(self, key: str, done: Operation, arguments: Any) -> tuple[str | None, Operation | None]:
         """The record of this write from the abandoned past, or a person's decision about it (E8, `effects: reuse`).
@@ -324,8 +318,7 @@ class NodeRun(UsageMeter):
         run = self._run
         past = [self.path, self.node, self.visit, key]
         rows = run.machine.reuse
-        effect = next((name for name, row in rows.items() if row[:4] == past), None)
-        left = [dict(zip(("path", "node", "visit", "key"), row, strict=False)) for row in rows.values() if len(row) > 4]
+        effect, left = outcomes.effect_at(past, rows)
         if not left or (effect is not None and len(rows[effect]) == 4):  # it was chosen to be done again
             return effect, None
         recall = run.services.get("recall")
@@ -345,11 +338,7 @@ class NodeRun(UsageMeter):
         if not is_cut_off(error) or is_suspension(error):
             self.forget(key)  # what asks inside is done from its beginning after the answer
         elif isinstance(error, Exception) and not idempotent:
-            raise OutcomeUnknown(
-                f"the write {key!r} of node {self.node!r} was cut off ({error}); whether it happened is unknown",
-                code=getattr(error, "code", "timeout"),
-                key=key,
-            ) from error
+            raise outcomes.cut_off(error, self.node, key) from error
 
     def forget(self, key: str) -> None:
         """Drops the intent of a write that certainly did nothing, so that the next attempt does it."""
@@ -358,7 +347,8 @@ class NodeRun(UsageMeter):
 
     async def _settle(self, key: str, operation: Operation, arguments: Any) -> Operation | None:
         """Asks a person whether a cut-off write happened; None means: do it again."""
-        message = f"Whether the write {key!r} of node {self.node!r} happened before the crash is unknown."
+        tool = arguments["tool"] if operation.kind == "tool" else None
+        message = f"Whether {outcomes.write_of(self.node, key, tool)} happened before it was cut off is unknown."
         await self._ask_outcome(f"unknown:{key}", message, key, operation, arguments)
         self.refuse_when_over()
         return self._run.machine.frames[self.frame].operations.get(key)
@@ -367,24 +357,30 @@ class NodeRun(UsageMeter):
         self, asked: str, message: str, key: str, operation: Operation, arguments: Any, **facts: Any
     ) -> Any:
         """A person's decision about the write `key`, who is shown what it is, as with an approval."""
-        # A call's arguments stand beside the tool that they are for: its digest covers both.
-        tool = arguments["tool"] if operation.kind == "tool" else None
+        shown = outcomes.outcome_question(operation, key, arguments)
+        shown["payload"] |= {"message": message, "idempotencyKey": self.idempotency_key(key), **facts}
         return await self.ask(
-            message,
-            kind="outcome_unknown",
-            key=asked,
-            schema=OUTCOME_SCHEMA,
-            payload={"message": message, "operation": key, "idempotencyKey": self.idempotency_key(key), **facts},
-            tool_name=tool,
-            arguments=arguments["arguments"] if tool else arguments,
-            digest=operation.digest,
+            message, kind="outcome_unknown", key=asked, schema=outcomes.OUTCOME_SCHEMA, digest=operation.digest, **shown
         )
 
     def _record(
         self, key: str, operation: Operation, facts: dict[str, Any] | None = None, settles: str | None = None
     ) -> None:
-        if self.alive:
+        if not self.alive:
+            return
+        try:
             self._feed_operation(key, operation, facts, settles)
+        except CodecError as error:
+            done = operation.state == "done"
+            given = "the result of step {!r} of node {!r}" if done else "what step {!r} of node {!r} has as `arguments`"
+            failure = outcomes.unstorable(error, given.format(key, self.node))
+            if not done or operation.effects != "write" or operation.idempotent:
+                self.forget(key)
+                raise failure from error
+            # The write was done, and is not done again: its record says why it has no result.
+            lost = msgspec.structs.replace(operation, result=freeze(outcomes.lost_result(failure)))
+            self._feed_operation(key, lost, facts, settles)
+            outcomes.result_of(lost)
 
     def _feed_operation(
         self,
@@ -459,7 +455,7 @@ class NodeRun(UsageMeter):
     ) -> Any:
         """As `Context.ask`; `digest` is what the answer is bound to, by default all that is shown."""
         self.refuse_when_over()
-        made: Callable[[Any], Any] | None = None
+        made: Callable[[Any], Any] = outcomes.as_it_is
         if kind == "ask" and schema is not None:
             from graphflow.graph.typed_state.answers import answer_form
 
@@ -470,7 +466,7 @@ class NodeRun(UsageMeter):
             digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])
         operation = self._recorded(asked, digest)
         if operation is not None:
-            return operation.result if made is None else made(operation.result)
+            return made(operation.result)
         expires_at = None
         if expires is not None:
             from graphflow.graph.definition.types import parse_duration_ms
@@ -496,5 +492,7 @@ class NodeRun(UsageMeter):
             expires_at=expires_at,
             node_run_id=self.node_run_id,
         )
-        answer = await self._waiters.wait(interrupt, self)
-        return answer if made is None else made(answer)
+        try:
+            return made(await self._waiters.wait(interrupt, self))
+        except CodecError as error:
+            raise outcomes.unstorable(error, f"the payload of question {asked!r} of node {self.node!r}") from error

@@ -16,6 +16,7 @@ from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.failure_trace import release_frames
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.node_runs import NodeRuns
+from graphflow.graph.engine.outcomes import unstorable
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import Suspended, is_suspension
 
@@ -239,8 +240,12 @@ class Scheduler:
         try:
             run.feed(tick)
         except (CodecError, NodeFailed) as error:  # the tick had no effect: the result can't be stored or written
+            if isinstance(error, CodecError):
+                error = unstorable(
+                    error, f"what node {node.name!r} gives for {error.detail.get('channel') or 'its state'!r}"
+                )
             raised = error
-            run.feed(self.runs.failed(ctx, error))
+            run.feed(self.runs.failed(ctx, raised))
         if raised is not None and run.machine.status == "failed":
             run.cause = release_frames(raised)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from typing import Any
 
 from graphflow.errors import GraphflowError, NodeFailed, NodeTimeout
 
@@ -42,11 +41,3 @@ def is_cut_off(error: BaseException) -> bool:
     if isinstance(error, GraphflowError) and error.code in ("timeout", "connection"):
         return True
     return isinstance(error, TimeoutError | NodeTimeout | ConnectionError) or not isinstance(error, Exception)
-
-
-OUTCOME_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["decision"],
-    "properties": {"decision": {"enum": ["retry", "skip", "result"]}, "result": {}},
-}
-"""What a person decides about a write whose outcome is unknown."""

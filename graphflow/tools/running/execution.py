@@ -84,7 +84,7 @@ class CallExecution:
         try:
             async with deadline:
                 value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
-            return wrap(value, legacy=self._legacy)
+            return wrap(value, legacy=self._legacy, tool=tool.name)
         # The engine's own errors end the node; a model could only misread them as the tool's.
         except (StoreError, BudgetExceeded, Terminated):
             raise

@@ -1,0 +1,100 @@
+"""What is said of a recorded operation whose outcome is in doubt: the question to a person, and a result without a stored form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphflow.errors import CodecError, NodeFailed
+from graphflow.graph.core.machine import Operation
+from graphflow.graph.engine.suspension import OutcomeUnknown
+
+OUTCOME_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["decision"],
+    "properties": {"decision": {"enum": ["retry", "skip", "result"]}, "result": {}},
+}
+"""What a person decides about a write whose outcome is unknown."""
+
+_UNSTORABLE = "graphflow:unstorable"
+"""Key of the recorded result that stands for one which can't be stored."""
+
+
+def write_of(node: str, key: str, tool: str | None = None) -> str:
+    """The write in words."""
+    call = f" of tool {tool!r}" if tool else ""
+    return f"the write {key!r}{call} of node {node!r}" if key else f"the write of node {node!r}"
+
+
+def outcome_question(operation: Operation, key: str, arguments: Any) -> dict[str, Any]:
+    """What the question about a write shows besides its message: the step or the call, as with an approval."""
+    if operation.kind != "tool":
+        step = {"step": key} if operation.kind == "once" else {}
+        return {"arguments": arguments, "payload": {"operation": key, **step}}
+    # A call's arguments stand beside the tool that they are for: its digest covers both.
+    return {
+        "tool_id": key, "tool_name": arguments["tool"], "arguments": arguments["arguments"], "payload": {"operation": key},
+    }  # fmt: skip
+
+
+def effect_facts(visit: int, path: str, undo: str | None, arguments: Any) -> dict[str, Any]:
+    """The facts about a write that are needed after its node is gone: its place, its arguments, and its undo."""
+    facts: dict[str, Any] = {"visit": visit}
+    if path:
+        facts["path"] = path
+    if undo:
+        facts["undo"] = undo
+    if arguments is not None:
+        facts["arguments"] = arguments
+    return facts
+
+
+def effect_at(past: Sequence[Any], rows: Mapping[str, Sequence[Any]]) -> tuple[str | None, list[dict[str, Any]]]:
+    """Of the effects of an abandoned past the one at this path, node, visit and key, and those that have a record."""
+    effect = next((name for name, row in rows.items() if row[:4] == past), None)
+    names = ("path", "node", "visit", "key")
+    return effect, [dict(zip(names, row, strict=False)) for row in rows.values() if len(row) > 4]
+
+
+def cut_off(error: Exception, node: str, key: str) -> OutcomeUnknown:
+    """The failure of a write that did not come to its end."""
+    return OutcomeUnknown(
+        f"{write_of(node, key)} was cut off ({error}); whether it happened is unknown",
+        code=getattr(error, "code", "timeout"),
+        key=key,
+    )
+
+
+def unstorable(error: CodecError, what: str) -> NodeFailed:
+    """The failure of a node whose code gives a value that can't be stored.
+
+    Args:
+        what: the value, such as `the result of step 'save' of node 'a'`.
+    """
+    why = error.message.partition("can't be stored: ")[2] or error.message
+    return NodeFailed(f"{what} can't be stored: {why}", code=error.code)
+
+
+def lost_result(failure: NodeFailed) -> dict[str, str]:
+    """What is recorded of a write that was done, for its result: done again it would be done twice."""
+    return {_UNSTORABLE: failure.message}
+
+
+def result_of(operation: Operation) -> Any:
+    """The recorded result.
+
+    Raises:
+        NodeFailed: it could not be stored.
+    """
+    result = operation.result
+    if isinstance(result, Mapping) and result.keys() == {_UNSTORABLE}:
+        raise NodeFailed(
+            f"{result[_UNSTORABLE]}. The write was done, and is not repeated: correct the step, then rewind to a checkpoint"
+            " before the node with effects='rerun'",
+            code="not_serializable",
+        )
+    return result
+
+
+def as_it_is(answer: Any) -> Any:
+    return answer
