@@ -119,9 +119,11 @@ class Arguments:
 
     def _check(self, name: str, value: Any, allowed: tuple[ValueKind, ...], call: str | None) -> None:
         if allowed and not any(kind.takes(value) for kind in allowed):
+            taken = " or ".join(dict.fromkeys(kind.words for kind in allowed))
             raise ArgumentRefused(
-                f"{self._called(call)} got {name}={shown(value)}, of type {type(value).__name__}; {name} takes"
-                f" {' or '.join(dict.fromkeys(kind.words for kind in allowed))}: {self._next(name, value, allowed)}"
+                f"{self._called(call)} got {name}={shown(value)}, of type {type(value).__name__}; {name} takes {taken}:"
+                f" {self._next(name, value, allowed)}",
+                fields={name: f"takes {taken}"},
             )
         least = _LEAST.get(name)
         if least is not None and isinstance(value, int | float):

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.faces import http_name
 
 # An id stands in URLs, command lines (`THREAD@CHECKPOINT`) and names of files, where `..` would leave a folder.
 _ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9._:-]{1,128}")
@@ -25,7 +26,7 @@ def may_exist(given: object) -> bool:
     return isinstance(given, str) and "\0" not in given and given.encode("utf-8", "ignore").decode() == given
 
 
-def check_id(given: object, field: str = "threadId") -> None:
+def check_id(given: object, field: str = "thread_id") -> None:
     """Refuses an id that nothing new may get.
 
     Raises:
@@ -39,7 +40,7 @@ def check_id(given: object, field: str = "threadId") -> None:
 def unknown_id(given: str, field: str, message: str, code: str | None = None) -> ThreadNotFound:
     """The error for an id that nothing has: `message`, or the rule if nothing could have it."""
     if is_id(given):
-        detail: dict[str, Any] = {field: given}
+        detail: dict[str, Any] = {http_name(field): given}
         return ThreadNotFound(message, code=code, **detail)
     rule = _refusal(given)
     return ThreadNotFound(f"{field}: {rule}", code="invalid_input", fields={field: rule})

@@ -32,8 +32,8 @@ def exists(thread_id: str) -> ThreadExists:
 
 
 def unknown_thread(thread_id: str) -> ThreadNotFound:
-    message = f"no thread has the id {thread_id!r}; `graphflow threads list` shows those that exist"
-    return unknown_id(thread_id, "threadId", message)
+    message = f"no thread has the id {thread_id!r}; `app.threads()` lists those that exist"
+    return unknown_id(thread_id, "thread_id", message)
 
 
 def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import close_quietly, columns, note
 from graphflow.errors import DefinitionError, GraphflowError
+from graphflow.faces import spoken
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,7 +87,7 @@ def report(error: GraphflowError, thread_id: str | None = None) -> int:
         for issue in error.errors:
             note(f"{issue.severity}: {issue.render()}")
     else:
-        note(f"graphflow: {error.message}")
+        note(f"graphflow: {spoken(error.message, 'cli')}")
         for issue in error.detail.get("errors", ())[1:]:
             note(f"  {issue.get('pointer') or '/'}: {issue.get('message')}")
     hint = exits.next_step(error.code, error.detail, thread_id)

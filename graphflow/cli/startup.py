@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.cli.command import Verbosity
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, stop
+from graphflow.faces import spoken
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
@@ -154,7 +155,7 @@ async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects
     try:
         return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
     except ThreadExists as error:
-        stop(exits.USAGE, error.message, hint=ANOTHER_ID)
+        stop(exits.USAGE, spoken(error.message, "cli"), hint=ANOTHER_ID)
 
 
 def _only(found: list[str], given: str, what: str) -> str:

@@ -286,8 +286,11 @@ class CompiledGraph:
             EffectsNeedChoice: `write` effects come again, and have no choice.
             GraphflowError: `invalid_input` when the run never came to that node.
         """
-        thread = self.thread(thread_id)
-        forked = await thread.fork((await thread.replay_point(until)).id, thread_id=new_thread_id, effects=effects)
+        from graphflow.runtime.travel.rewind_fork_edit import Travel
+
+        point = await self.thread(thread_id).replay_point(until)
+        new_id = await Travel(self.host, thread_id).fork(point.id, new_thread_id, effects, None, what="replay")
+        forked = self.thread(new_id)
         try:
             return await finish(self.host, prepare_resume(self.host, forked.id, None, None, budget))
         except GraphflowError as waits:  # a breakpoint stands before the node

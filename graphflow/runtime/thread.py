@@ -184,7 +184,7 @@ class Thread:
             before = page[-1].id
         raise CheckpointNotFound(
             f"thread {self.id!r} can't be replayed from {until or 'the beginning of its newest run'}: that checkpoint was"
-            " pruned; those that are left are listed by history()",
+            " pruned; those that are left are listed by thread.history()",
             threadId=self.id,
             pruned=True,
         )

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
+from graphflow.faces import spoken, spoken_fields
 from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.graph.definition.types import json_type, show
 from graphflow.json_data import encode_json
@@ -105,7 +106,7 @@ def refused(error: GraphflowError, headers: Mapping[str, str] | None = None) -> 
     """An error of ours: its status, and in `data.error` its code, its text and its facts; `data.fields` names arguments."""
     status = STATUS.get(error.code, 500)
     detail = {key: value for key, value in error.detail.items() if key != "fields"}
-    fields, message = _fields(error.detail), error.message
+    fields, message = _fields(error.detail), spoken(error.message, "http")
     if error.code not in _QUOTES:
         detail, fields, message = public_value(detail), public_value(fields), public_text(message)
     if error.code in _HIDDEN:
@@ -134,7 +135,7 @@ def rested(data: Mapping[str, Any]) -> Json:
 
 def _fields(detail: Mapping[str, Any]) -> dict[str, str]:
     if "fields" in detail:
-        return dict(detail["fields"])
+        return spoken_fields(detail["fields"])
     return {
         issue.get("pointer") or "input": issue["message"] for issue in detail.get("errors", ()) if "message" in issue
     }

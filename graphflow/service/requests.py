@@ -52,4 +52,4 @@ def unknown_chat(chat_id: str) -> ThreadNotFound:
 
 
 def unknown_run(run_id: str) -> ThreadNotFound:
-    return unknown_id(run_id, "runId", f"no run has the id {run_id!r}", "run_not_found")
+    return unknown_id(run_id, "run_id", f"no run has the id {run_id!r}", "run_not_found")

@@ -179,6 +179,9 @@ def test_new_input_never_drops_an_open_question(cli):
     cli("run", "demo_react", QUESTION, "--thread", "t1")
     done = cli("run", "demo_react", "something else", "--thread", "t1")
     assert done.code == 4 and "graphflow inbox answer" in done.err
+    assert "pass --on-waiting cancel" in done.err and "onWaiting" not in done.err
+    assert cli("run", "demo_react", "What time is it?", "--thread", "t1", "--on-waiting", "cancel").code == 0
+    assert cli("run", "demo_react", "x", "--on-waiting", "drop").code == 2
 
 
 def test_a_closed_pipe_ends_quietly(project: Path, environment: dict[str, str]):

@@ -204,6 +204,6 @@ async def _waits(live: LiveRun) -> bool:
 
 
 async def test_on_busy_is_checked(held: Held) -> None:
-    with pytest.raises(GraphflowError, match="onBusy") as refused:
+    with pytest.raises(GraphflowError, match="on_busy") as refused:
         await held.app.run("x", "t", on_busy="wait")  # type: ignore[arg-type] # what is refused
     assert refused.value.code == "invalid_input"

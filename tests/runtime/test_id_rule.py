@@ -21,14 +21,15 @@ async def test_nothing_new_gets_an_id_outside_the_rule(compile_graph: Compile, g
     await app.run({}, "known")
     known = app.thread("known")
     for refused, field in (
-        (lambda: app.run({}, given), "threadId"),
-        (lambda: app.run({}, given, on_busy="enqueue"), "threadId"),
-        (lambda: app.run({}, "known", run_id=given), "runId"),
-        (lambda: known.fork(thread_id=given), "threadId"),
+        (lambda: app.run({}, given), "thread_id"),
+        (lambda: app.run({}, given, on_busy="enqueue"), "thread_id"),
+        (lambda: app.run({}, "known", run_id=given), "run_id"),
+        (lambda: known.fork(thread_id=given), "thread_id"),
     ):
         with pytest.raises(GraphflowError) as error:
             await refused()
-        assert error.value.code == "invalid_input" and "1 to 128 characters of A-Z a-z 0-9 . _ : -" in str(error.value)
+        rule = "1 to 128 characters of A-Z a-z 0-9 . _ : -" if isinstance(given, str) else "takes text"
+        assert error.value.code == "invalid_input" and rule in str(error.value)
         assert set(error.value.detail["fields"]) == {field}
     assert [thread.thread_id for thread in await app.threads()] == ["known"]
 

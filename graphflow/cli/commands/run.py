@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from graphflow.cli.terminal.argument_values import budget_of, effect_choices, me
 from graphflow.cli.terminal.console import stop
 
 ON_BUSY = ("reject", "enqueue", "interrupt", "rollback")
+ON_WAITING = ("reject", "cancel", "answer")
 
 
 @command(root, "run")
@@ -36,6 +37,14 @@ async def run(
             help="If the thread's last run has not ended: refuse, queue, stop or undo it.",
         ),
     ] = "reject",
+    on_waiting: Annotated[
+        str | None,
+        typer.Option(
+            "--on-waiting",
+            metavar="|".join(ON_WAITING),
+            help="If the thread waits for an answer: refuse, cancel its questions, or answer with the message.",
+        ),
+    ] = None,
     effects: Effects = None,
     approve: Approve = "ask",
     time_limit: Timeout = None,
@@ -49,10 +58,7 @@ async def run(
     # An unset variable of a script: each run would begin a thread of its own, unnoticed.
     if thread == "":
         stop(exits.USAGE, "--thread is empty; it takes a thread id")
-    if on_busy not in ON_BUSY:
-        stop(exits.USAGE, f"--on-busy takes {', '.join(ON_BUSY)}, not {on_busy!r}")
-    if effects is not None and on_busy != "rollback":
-        stop(exits.USAGE, "--effects says what a rollback does", hint="--on-busy rollback --effects …")
+    others = _about_others(on_busy, on_waiting, effects)
     fields = pairs(given or (), "--input")
     if (text := message_text(message)) is not None:
         fields["query"] = text
@@ -65,10 +71,20 @@ async def run(
             hint = f'graphflow run {agent} "MSG"; - reads the message from stdin'
             stop(exits.USAGE, f"agent {agent!r} needs a message", hint=hint)
         graph, thread_id = app.compiled(loaded), thread or app.ids.new_id()
-        options = {"budget": limits, "title": text[:80] if text else None, "on_busy": on_busy}
-        if on_busy in ("interrupt", "rollback"):
-            options["on_waiting"] = "cancel"  # its questions are of the run that ends
-        if (choices := effect_choices(effects)) is not None:
-            options["effects"] = choices
+        options = {"budget": limits, "title": text[:80] if text else None, **others}
         events = begin(graph, fields, thread_id, presets, **options)
         return await drive_turn(graph, thread_id, events, policy, as_json=as_json, as_lines=as_lines, presets=presets)
+
+
+def _about_others(on_busy: str, on_waiting: str | None, effects: str | None) -> dict[str, Any]:
+    """What becomes of the run that the thread has already, as options of the new one."""
+    if on_busy not in ON_BUSY:
+        stop(exits.USAGE, f"--on-busy takes {', '.join(ON_BUSY)}, not {on_busy!r}")
+    if on_waiting is not None and on_waiting not in ON_WAITING:
+        stop(exits.USAGE, f"--on-waiting takes {', '.join(ON_WAITING)}, not {on_waiting!r}")
+    if effects is not None and on_busy != "rollback":
+        stop(exits.USAGE, "--effects says what a rollback does", hint="--on-busy rollback --effects …")
+    # An interrupted run's questions end with it.
+    waiting = on_waiting or ("cancel" if on_busy in ("interrupt", "rollback") else "reject")
+    choices = effect_choices(effects)
+    return {"on_busy": on_busy, "on_waiting": waiting, **({} if choices is None else {"effects": choices})}

@@ -13,6 +13,7 @@ from graphflow.cli.startup import ANOTHER_ID, opened, opened_thread, thread_name
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import count, interactive, note, one_line_json, put, say, say_json, stop
 from graphflow.cli.terminal.lines_file import read_lines, write_lines
+from graphflow.faces import spoken
 
 if TYPE_CHECKING:
     from graphflow.runtime.thread import Thread
@@ -105,7 +106,7 @@ async def import_(
         try:
             say(await app.store.import_thread(read_lines(file), thread_id=new_id))
         except ThreadExists as error:
-            stop(exits.USAGE, error.message, hint=ANOTHER_ID)
+            stop(exits.USAGE, spoken(error.message, "cli"), hint=ANOTHER_ID)
 
 
 async def prune(

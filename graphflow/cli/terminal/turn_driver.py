@@ -14,6 +14,7 @@ from graphflow.cli.terminal.console import note, shown_live
 from graphflow.cli.terminal.plain_view import JsonView, LinesView, TextView, TurnView
 from graphflow.errors import AnswerRefused
 from graphflow.events import CheckpointCreate, Event
+from graphflow.faces import spoken
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -102,7 +103,7 @@ class TurnDriver:
                 return await _begun(self.graph.stream_answer(self.thread_id, answers, by="local"))
             except AnswerRefused as refusal:
                 if refusal.code == "answer_invalid" and self.policy.asks_again:
-                    note(refusal.message)
+                    note(spoken(refusal.message, "cli"))
                     continue
                 # Another process answered between the prompt and the commit: its run is the one to wait for.
                 if refusal.code in ("answer_stale", "interrupt_not_found"):

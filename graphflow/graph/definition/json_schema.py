@@ -424,7 +424,7 @@ def _refuse_to_fetch(uri: str) -> Any:
 
 
 def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
-    from graphflow.masking import mask_text
+    from graphflow.graph.definition.schema_errors import said
 
     try:
         errors = list(validator.iter_errors(_plain(value)))
@@ -433,8 +433,7 @@ def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
         return
     for found in errors:
         pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)
-        # The library quotes the value whole.
-        yield _issue(pointer, mask_text(found.message))
+        yield _issue(pointer, said(found))
 
 
 def _plain(value: Any) -> Any:

@@ -50,12 +50,12 @@ async def answer(
 
 
 async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, audience: Audience) -> PreparedRun:
-    """`onWaiting: answer`: the text is the answer, when exactly one open `ask` takes it (spec 2.4)."""
+    """`on_waiting='answer'`: the text is the answer, when exactly one open `ask` takes it (spec 2.4)."""
     text = given.get("query") if isinstance(given, Mapping) else None
     kinds = [interrupt.kind for interrupt in questions_of(loaded.machine)]
     if kinds != ["ask"]:
         raise AnswerRefused(
-            f"onWaiting: answer needs exactly one open `ask`; open are {', '.join(kinds)}", code="answer_ambiguous"
+            f"on_waiting='answer' needs exactly one open `ask`; open are {', '.join(kinds)}", code="answer_ambiguous"
         )
     return await _answered(taking, loaded, check_answers(loaded.machine, text), None, audience)
 

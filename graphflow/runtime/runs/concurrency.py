@@ -92,7 +92,7 @@ async def take(runs: LiveRuns, thread_id: str, *, create: bool, new: CheckedInpu
         live = runs.by_thread.get(thread_id)
         try:
             if live is not None:
-                raise live.busy("cancel it, or pass onBusy")
+                raise live.busy("cancel it, or pass on_busy")
             return await runs.take(thread_id, create=create)
         except ThreadBusy:
             how = await _how_to_free(runs, thread_id, new, frees)
@@ -138,7 +138,7 @@ async def check_turn(runs: LiveRuns, new: CheckedInput, row: ThreadRow) -> None:
         row.queued and new.request.on_busy in ("reject", "enqueue") and await drop_lost(runs, row.thread_id) is not None
     ):
         raise ThreadBusy(
-            f"inputs wait for their turn on thread {row.thread_id!r}; pass onBusy: enqueue to wait behind them, or call "
+            f"inputs wait for their turn on thread {row.thread_id!r}; pass on_busy='enqueue' to wait behind them, or run "
             "`app.recover()` where no server runs",
             threadId=row.thread_id,
             retryAfterMs=1000,

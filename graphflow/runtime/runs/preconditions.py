@@ -14,6 +14,7 @@ from graphflow.graph.core.machine import Machine
 from graphflow.graph.core.plan import Plan, is_known, nodes_at
 from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
+from graphflow.graph.definition.types import show
 from graphflow.suggestions import choose
 
 UNFINISHED = ("running", "waiting")
@@ -90,7 +91,7 @@ def check_outcomes(thread_id: str, machine: Machine) -> None:
         named = ", ".join(f"{write['key']!r} of node {write['node']!r}" for write in writes)
         raise ThreadWaiting(
             f"the run of thread {thread_id!r} was cut off during {named}, and whether that happened is unknown; "
-            "resume the thread, which asks what became of it, or pass onWaiting: cancel to leave it undecided",
+            "resume the thread, which asks what became of it, or pass on_waiting='cancel' to leave it undecided",
             interrupts=[],
             writes=writes,
         )
@@ -104,7 +105,7 @@ def waits_for_answers(thread_id: str, questions: Iterable[tuple[str, str, str]])
     """
     open_ = [{"interruptId": name, "kind": kind, "node": node} for name, kind, node in questions]
     return ThreadWaiting(
-        f"thread {thread_id!r} waits for {len(open_)} answer(s); answer first, or pass onWaiting: cancel",
+        f"thread {thread_id!r} waits for {len(open_)} answer(s); answer first, or pass on_waiting='cancel'",
         interrupts=open_,
     )
 
@@ -120,7 +121,7 @@ def check_unfinished(machine: Machine) -> None:
 
 def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -> None:
     """Raises `invalid_input` for the name or path (`sub/inner`) of no node: nothing would ever stop there."""
-    for field, names in (("interruptBefore", before), ("interruptAfter", after)):
+    for field, names in (("interrupt_before", before), ("interrupt_after", after)):
         # A text is iterable too: each letter would be taken for a node.
         if isinstance(names, str):
             raise _wrong(field, f"a list of node names: [{names!r}]")
@@ -141,18 +142,20 @@ def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
     if not budget:
         return {}
     if not isinstance(budget, Mapping):
-        raise _wrong("budget", f'limits by name, as {{"maxSteps": 20}}, not {budget!r:.80}')
+        raise _wrong("budget", f'limits by name, as {{"maxSteps": 20}}, not {show(budget)}')
     if unknown := [name for name in budget if name not in LIMITS]:
         raise _wrong("budget", f"{unknown[0]!r:.80} is not a limit; {choose(unknown[0], LIMITS)}")
-    try:
-        limits = limits_of(msgspec.convert(dict(budget), Budget))
-    except msgspec.ValidationError as error:
-        raise _wrong("budget", str(error)) from None
-    # msgspec has checked the types, not the ranges; NaN fails this comparison too.
     for name, value in budget.items():
-        if value is not None and not 0 <= value < float("inf"):
+        if value is None:
+            continue
+        is_cost = name == "maxCostUsd"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (is_cost or value == value // 1):
+            raise _wrong(
+                "budget", f"{name} is {show(value)}; it is a {'' if is_cost else 'whole '}number, or None for no limit"
+            )
+        if not 0 <= value < float("inf"):  # NaN fails this comparison too
             raise _wrong("budget", f"{name} is {value}; a limit is a number from 0 on; leave it out for none")
-    return limits
+    return limits_of(msgspec.convert(dict(budget), Budget))
 
 
 def _wrong(field: str, rule: str) -> GraphflowError:

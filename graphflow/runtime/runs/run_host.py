@@ -68,7 +68,8 @@ class RunHost:
         runs = self.runs
         if runs is None:
             raise GraphflowError(
-                "without a checkpointer no thread can go on; pass one to load_graph", code="nothing_to_resume"
+                "without a checkpointer no thread can go on; pass one to `compile` or `load_graph`",
+                code="nothing_to_resume",
             )
         return runs
 
@@ -81,7 +82,8 @@ class RunHost:
         runs = self.runs
         if runs is None:
             raise GraphflowError(
-                "without a checkpointer there are no threads; pass one to load_graph", code="thread_not_found"
+                "without a checkpointer there are no threads; pass one to `compile` or `load_graph`",
+                code="thread_not_found",
             )
         await runs.ready()
         return runs
@@ -100,7 +102,7 @@ class RunHost:
             raise CheckpointNotFound(
                 f"thread {thread_id!r} has no checkpoint yet; run it first"
                 if checkpoint_id is None
-                else f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}; list them with history()"
+                else f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}; list them with thread.history()"
             )
         return loaded
 

@@ -57,8 +57,8 @@ def check_request(
         GraphflowError: `invalid_input`.
     """
     _one_of("durability", request.durability, ("async", "sync"))
-    _one_of("onWaiting", request.on_waiting, ("reject", "cancel", "answer"))
-    _one_of("onBusy", request.on_busy, ("reject", "enqueue", "interrupt", "rollback"))
+    _one_of("on_waiting", request.on_waiting, ("reject", "cancel", "answer"))
+    _one_of("on_busy", request.on_busy, ("reject", "enqueue", "interrupt", "rollback"))
     given = request.input
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
@@ -74,7 +74,7 @@ def check_request(
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
-    check_id(run_id, "runId")
+    check_id(run_id, "run_id")
     tick = Input(
         id=host.ids.new_id(),
         at=host.clock.now_ms(),

@@ -1,4 +1,4 @@
-"""`onBusy: rollback`: new input that undoes the run which drives its thread (E8)."""
+"""`on_busy='rollback'`: new input that undoes the run which drives its thread (E8)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
     # Meanwhile the run may have ended and another begun; only the one whose effects were judged is rolled back.
     row = await runs.store.thread(thread_id)
     if row is not None and row.facts.run_id == run_id:
-        await Travel(host, thread_id).rewind_to(target, effects, cancel=False, by=None)
+        await Travel(host, thread_id).rewind_to(target, effects, cancel=False, by=None, what="rollback")
 
 
 async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loaded:
@@ -84,6 +84,6 @@ async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loade
     if first is not None and (first.ordinal != 1 or first.lineage != head.chain[0][0]):
         raise CheckpointNotFound(
             f"the checkpoint before run {run_id!r} of thread {thread_id!r} was pruned, so it can't be rolled back; "
-            "pass onBusy: interrupt"
+            "pass on_busy='interrupt'"
         )
     return nothing_yet(head)

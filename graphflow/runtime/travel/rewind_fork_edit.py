@@ -59,16 +59,24 @@ class Travel:
         """See `Thread.rewind`."""
         return await self.rewind_to(await self._load(checkpoint_id, logs=False), effects, cancel, by)
 
-    async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: str | None) -> str:
+    async def rewind_to(
+        self, target: Loaded, effects: Choices, cancel: bool, by: str | None, *, what: str = "rewind"
+    ) -> str:
         """The same for a loaded checkpoint; an empty chain stands for the time before the first one."""
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
-        runs, row, choices, found = await self._ready("rewind", lambda head: target, effects, cancel)
+        runs, row, choices, found = await self._ready(what, lambda head: target, effects, cancel)
         async with runs.held(row):
             tick = self._moved("rewind", found, choices, by)
             return await self._commit(runs, row, target, tick, self._branch(target))
 
-    async def fork(self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: str | None) -> str:
-        """See `Thread.fork`; the new thread's id."""
+    async def fork(
+        self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: str | None, *, what: str = "fork"
+    ) -> str:
+        """See `Thread.fork`; the new thread's id.
+
+        Args:
+            what: what the caller asked for, for errors.
+        """
         if new_id is not None:
             check_id(new_id)
         head = await self._load(logs=False)
@@ -77,7 +85,7 @@ class Travel:
         target = await self._load(checkpoint_id, logs=False)
         host, runs = self._host, self._host.need_runs()
         found = await effects_behind(runs.store, head, target)
-        choices = resolve_choices(found, effects, "fork", allowed=("reuse", "rerun"))
+        choices = resolve_choices(found, effects, what, allowed=("reuse", "rerun"))
         await self._plan(target)  # a missing version is refused before the new thread is there
         new_id = new_id or host.ids.new_id()
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())

@@ -94,7 +94,7 @@ class StandingRules:
         if thread_id is not None and agent_key is not None:
             raise _wrong("agentKey", "a rule holds for a thread or for an agent; give one of them")
         if thread_id is not None and not is_id(thread_id) and await self._store().thread(thread_id) is None:
-            raise unknown_id(thread_id, "threadId", "")
+            raise unknown_id(thread_id, "thread_id", "")
         await self._change(lambda rules: _with(rules, rule))
         return rule
 

@@ -177,7 +177,7 @@ async def _answer_question(
 def _only_ask(open_: list[tuple[str, str]]) -> str:
     if len(open_) != 1 or open_[0][1] != "ask":
         raise AnswerRefused(
-            f"onWaiting: answer needs exactly one open `ask`; open are {', '.join(kind for _, kind in open_) or 'none'}",
+            f"on_waiting='answer' needs exactly one open `ask`; open are {', '.join(kind for _, kind in open_) or 'none'}",
             code="answer_ambiguous",
         )
     return open_[0][0]
