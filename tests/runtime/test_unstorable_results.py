@@ -50,8 +50,12 @@ async def test_a_step_whose_result_cannot_be_stored_fails_at_once_and_acts_once(
     """Also after a resume: it was done, so nobody has to say whether it was, and it is not done again."""
     acted: list[int] = []
 
+    def save() -> Odd:
+        acted.append(1)
+        return Odd()
+
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
-        return {"n": str(await ctx.step("save", lambda: acted.append(1) or Odd()))}
+        return {"n": str(await ctx.step("save", save))}
 
     app = compile_graph(graph_of(work))
     for done in (await app.run({}, "t"), await app.resume("t")):
@@ -98,7 +102,7 @@ async def test_what_may_be_done_again_is_done_again_by_a_resume(
         (lambda state, ctx: ctx.ask("Well?", key="q", payload=Odd()), "the payload of question 'q' of node 'work_'"),
         (lambda state, ctx: given({"n": Odd()}), "what node 'work_' gives for 'n'"),
         (lambda state, ctx: given(Goto("end", update={"n": [Odd()]})), "what node 'work_' gives for 'n'"),
-        (lambda state, ctx: given({"n": {"a": (i for i in ())}}), "what node 'work_' gives for 'n'"),
+        (lambda state, ctx: given({"n": {"a": (i for i in [1])}}), "what node 'work_' gives for 'n'"),
     ],
 )  # fmt: skip
 async def test_whatever_else_cannot_be_stored_is_named_and_nothing_has_happened(
@@ -120,7 +124,7 @@ RESULTS: list[tuple[Any, str]] = [
     ({"a": [Odd()]}, "Odd"),
     (ToolResult(data={"a": Odd()}), "Odd"),
     (lambda: 1, "function"),
-    ((i for i in ()), "generator"),
+    ((i for i in [1]), "generator"),
 ]
 
 
