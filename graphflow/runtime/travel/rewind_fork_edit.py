@@ -226,8 +226,14 @@ def frame_at(machine: Machine, edit: Edit) -> int:
     """The number of the frame that an edit means.
 
     Raises:
-        StateError: no frame of this path is open (a branch that has ended is not), or several are and `as_node` may mean any.
+        StateError: the thread has no state yet, no frame of this path is open (a branch that has ended is not), or several are and
+            `as_node` may mean any.
     """
+    if not machine.frames:  # where a rollback has left the time before the first input
+        raise StateError(
+            "there is no state to edit: at this checkpoint the thread is as before its first input; run it first",
+            code="invalid_input",
+        )
     open_ = {frame.path: number for number, frame in machine.frames.items()}
     listed = ", ".join(f"{path!r}" for path in open_)
     if edit.path is None:
