@@ -313,9 +313,8 @@ def _asked(
     yield store.enqueue("thread", b"", now=NOW, kind=bad)
     yield store.enqueue("thread", b"", now=NOW, run_id=bad)
     yield store.queue(bad)
-    filters: dict[str, Any] = {"thread_id": bad, "agent_key": bad, "user": bad, "cursor": bad}
-    for name, value in filters.items():
-        yield store.runs(**{name: value})
+    yield store.runs(thread_id=bad)
+    yield store.runs(cursor=bad)
     yield store.unparked(bad)
     yield store.queue(kind=bad)
     yield store.queue(owner=bad)
