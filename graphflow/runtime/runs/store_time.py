@@ -7,7 +7,6 @@ too early. Stores of one host have no clock of their own; there it is the host's
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -48,9 +47,11 @@ class StoreTime:
         self._clock = clock
         is_real = isinstance(clock, SystemClock)
         self._source = store_clock(store) if is_real else None
-        self.uptime: Callable[[], float] = _uptime if is_real else lambda: 0.0  # nobody sets it back but who made it
+        self.uptime = _uptime if is_real else clock.monotonic
         self._anchor: tuple[float, int, float] | None = None
         """Uptime, the store's time at this moment at least, and how much later it may have been (seconds)."""
+        self._told: tuple[float, int] | None = None
+        """The same of the host's time, for a store without a clock."""
 
     async def measure(self) -> None:
         """Asks the store what time it is."""
@@ -75,12 +76,16 @@ class StoreTime:
         """Epoch ms; any thread may ask."""
         anchor = self._anchor
         if anchor is None:
-            return self._clock.now_ms()
+            uptime, now = self.uptime(), self._clock.now_ms()
+            self._told = uptime, now
+            return now
         return anchor[1] + int((self.uptime() - anchor[0]) * 1000)
 
     def here(self, at: int) -> Moment:
         """When it is surely not later than `at` of the store's time, by the clocks of this process."""
-        if self.uptime is not _uptime:
-            return Moment(at, math.inf)
-        left = at - self.now_ms() - (0 if self._anchor is None else int(self._anchor[2] * 1000))
+        anchor = self._anchor
+        if anchor is None:
+            uptime, now = self._told or (self.uptime(), self._clock.now_ms())
+            return Moment(at, uptime + (at - now) / 1000)
+        left = at - self.now_ms() - int(anchor[2] * 1000)
         return Moment(self._clock.now_ms() + left, self.uptime() + left / 1000)
