@@ -18,13 +18,13 @@ from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import ThreadBusy
 from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.lease import ThreadLease
 from graphflow.runtime.runs.live_runs import registry_of
-from graphflow.testing import FakeClock
+from graphflow.runtime.runs.store_time import Moment
 from tests.launching import launch
 from tests.patience import PATIENCE_S
 from tests.postgres import Schemas
 from tests.runtime.graphs import Counter, chain
-from tests.runtime.test_lease import Paused
 
 LEASE_MS = 200
 Stores = Callable[[], Checkpointer]
@@ -148,26 +148,14 @@ async def test_a_thread_that_nobody_needs_ends_the_guard(stores: Stores) -> None
     assert registry.guard._thread is None
 
 
-class SetBack(FakeClock):
-    """A wall clock that is set back while time passes."""
+def test_a_wall_clock_that_is_set_back_makes_no_lease_last_longer() -> None:
+    now, uptime = 1_700_000_000_000, 100.0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.back_s = 0.0
+    async def never() -> None:
+        raise AssertionError
 
-    def now_ms(self) -> int:
-        return super().now_ms() - int(self.back_s * 1000)
-
-
-async def test_a_wall_clock_that_is_set_back_makes_no_lease_last_longer(tmp_path: Path) -> None:
-    clock = SetBack()
-    store = SqliteCheckpointer(tmp_path / "t.db")
-    paused = Paused(store, clock)
-    run = await paused.stand_still()
-    clock.back_s = 600
-    await store.take("t", owner="another/process/x", now=clock.now_ms() + 600_000, lease_ms=LEASE_MS)
-    paused.gate.set()
-    async with asyncio.timeout(PATIENCE_S):
-        await run.over.wait()
-    assert paused.acted == []
-    await store.close()
+    lease = ThreadLease(Moment(now + 15_000, uptime + 15), never, lambda _: None, uptime=lambda: uptime)
+    assert not lease.is_over(now)
+    assert lease.is_over(now + 15_001)
+    uptime += 16
+    assert lease.is_over(now - 600_000)
