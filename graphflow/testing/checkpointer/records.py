@@ -293,10 +293,8 @@ def _asked(
     yield store.prune(bad, Keep(newest=1))
     yield store.spent(agent_key=bad)
     yield store.spent(thread_id=bad)
-    yield store.threads(cursor=bad)
-    yield store.threads(status=bad)
-    yield store.threads(agent_key=bad)
-    yield store.threads(user=bad)
+    for name in ("cursor", "status", "agent_key", "user"):
+        yield store.threads(**{name: bad})
     yield store.open_interrupts(thread_id=bad)
     yield store.open_interrupts(owner=bad)
     yield store.open_interrupts(role=bad)
