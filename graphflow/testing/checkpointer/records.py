@@ -294,7 +294,7 @@ def _asked(
     yield store.spent(agent_key=bad)
     yield store.spent(thread_id=bad)
     for name in ("cursor", "status", "agent_key", "user"):
-        yield store.threads(**{name: bad})
+        yield store.threads(**{name: bad})  # type: ignore[arg-type] # all of them are texts
     yield store.open_interrupts(thread_id=bad)
     yield store.open_interrupts(owner=bad)
     yield store.open_interrupts(role=bad)
