@@ -158,7 +158,7 @@ def _bytes(text: str) -> bytes:
 
 SINCE = dict.fromkeys(
     ("travelled", "travelled_fork", "unknown"), "a run that a rewind, fork or edit begins has the id of its move"
-)
+) | {"recovered": "a node that is told to end is watched for ten seconds, which pass at once here"}
 """Threads that are made otherwise today, and why. What is frozen stays as it was: such threads exist."""
 
 

@@ -157,4 +157,4 @@ async def test_broken_signals_are_refused(client: httpx.AsyncClient) -> None:
         assert response.status_code == status, response.text
     assert (await client.get("/api/threads/nobody/queue")).status_code == 404
     gone = await client.delete("/api/threads/b/queue/nothing")
-    assert (gone.status_code, gone.json()["data"]["error"]["code"]) == (404, "run_not_found")
+    assert (gone.status_code, gone.json()["data"]["error"]["code"]) == (404, "thread_not_found")
