@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.graph.definition.document import GraphDefinition
-from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
@@ -23,7 +22,7 @@ PARTIAL = frozenset({"cancelled", "error", "timeout"})
 """`_status` of partial messages: shown in history, not sent to the model (E15)."""
 
 
-def model_of(ctx: Context, document: GraphDefinition, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def model_of(ctx: NodeRun, document: GraphDefinition, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """(provider key, name). A node that names a model or a provider keeps it."""
     allowed, wanted = document.per_request, ctx.chosen.get("model")
     if (
@@ -36,7 +35,7 @@ def model_of(ctx: Context, document: GraphDefinition, given: Mapping[str, Any]) 
     return given.get("providerKey", document.provider_key), given.get("model", document.model)
 
 
-def defaults_of(ctx: Context, document: GraphDefinition, defaults: ChatOptions) -> ChatOptions:
+def defaults_of(ctx: NodeRun, document: GraphDefinition, defaults: ChatOptions) -> ChatOptions:
     """The document's options with those of the request.
 
     Args:
@@ -46,7 +45,7 @@ def defaults_of(ctx: Context, document: GraphDefinition, defaults: ChatOptions) 
     return options_from_document({**(document.options or {}), **mine}) if mine else defaults
 
 
-def chosen_options(ctx: Context, document: GraphDefinition) -> dict[str, Any]:
+def chosen_options(ctx: NodeRun, document: GraphDefinition) -> dict[str, Any]:
     """The options of the request that the document allows; a subgraph of another document has an allow-list of its own."""
     allowed, wanted = document.per_request, ctx.chosen.get("options")
     if not wanted or allowed is None:

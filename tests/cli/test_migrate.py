@@ -89,8 +89,8 @@ def test_every_problem_of_a_thread_is_said(cli, publish, waiting):
     ("arguments", "words"),
     [
         (("t1",), "--to KEY is missing"),
-        (("--to", "review"), "name one THREAD, or --all"),
-        (("t1", "--all", "--to", "review"), "name one THREAD, or --all"),
+        (("--to", "review"), "name one THREAD, or give --all"),
+        (("t1", "--all", "--to", "review"), "name one THREAD, or give --all"),
         (("t1", "--to", "review", "--map", "approve"), "--map 'approve' does not name two nodes"),
         (("t1", "--to", "reviw"), "reviw"),
         (("t9999", "--to", "review"), "no thread has the id 't9999'"),

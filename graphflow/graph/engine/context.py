@@ -81,11 +81,6 @@ class Context:
         return self._run.machine.params
 
     @property
-    def chosen(self) -> Mapping[str, Any]:
-        """`model` and `options` that the run's request chose; where the document allows them, its model calls use them."""
-        return self._run.machine.chosen or {}
-
-    @property
     def input(self) -> Any:
         return self._begun.input
 

@@ -39,6 +39,11 @@ class UsageMeter(Context):
     _charged: dict[str, dict[str, Any]]
     """Key of a tool or model call that no record holds yet → its usage so far. Never changed in place."""
 
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """`model` and `options` that the run's request chose; where the document allows them, its model calls use them."""
+        return self._run.machine.chosen or {}
+
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
         self.facts = {**(self.facts or {}), **facts}
