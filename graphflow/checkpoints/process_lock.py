@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from graphflow.private_files import make_private_folder
+
 fcntl: Any
 try:
     import fcntl
@@ -60,7 +62,7 @@ class OwnerLock:
             return
         path = self.folder / self.id.rpartition("/")[2]
         while self._handle is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             try:
                 handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:  # the last one out removed the folder just now

@@ -22,6 +22,7 @@ import msgspec
 
 from graphflow.errors import GraphflowError
 from graphflow.json_data import decode_json, encode_json, plain, whole_characters
+from graphflow.private_files import FILE_MODE, make_private_folder
 
 fcntl: Any
 try:
@@ -220,7 +221,8 @@ class ChatFiles:
         """Replaces the whole file atomically: a reader, or a crash, sees the old or the new one."""
         # Written beside the file and renamed over it: rename is atomic, and the new bytes are synced before it.
         new = path.with_name(f"{path.name}.new")
-        with new.open("wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+        with os.fdopen(os.open(new, flags, FILE_MODE), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -255,7 +257,7 @@ class ChatFiles:
     def _locked(self, chat_id: str) -> Iterator[tuple[Path, int]]:
         """The chat's file, open and locked; created if missing."""
         path = self.path(chat_id)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         if fcntl is None:
             self._mutex.acquire()
         file = _opened(path)
@@ -324,7 +326,7 @@ def _checked_charset(charset: str) -> str:
 
 def _opened(path: Path) -> int:
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), FILE_MODE)
         try:
             if fcntl is None:
                 return file

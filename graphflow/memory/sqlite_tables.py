@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.checkpoints.sql.migrations import is_busy, migrate_sqlite
 from graphflow.memory.tables import Row, Write, drive, failure, migrations_of
+from graphflow.private_files import make_private_file, make_private_folder
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -69,7 +70,8 @@ class SqliteTables:
         if self._db is None:
             import aiosqlite
 
-            await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(make_private_folder, self._path.parent)
+            await asyncio.to_thread(make_private_file, self._path)
             db = await aiosqlite.connect(self._path, timeout=BUSY_S, isolation_level=None)
             try:
                 await self._use_wal(db)

@@ -99,7 +99,7 @@ class Application(ServiceContext):
         from graphflow.service.catalog.builtin_tools import registered_tools
 
         tools = memory_tools(lambda: self.long_term, self._user_of)
-        return registered_tools(self.settings, more, load=self.load, memory=tools)
+        return registered_tools(self.settings, more, load=self.load, memory=tools, user_of=self._user_of)
 
     async def _user_of(self, thread_id: str) -> str | None:
         row = await self.store.thread(thread_id)

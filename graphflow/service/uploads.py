@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import mimetypes
-import os
 import re
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import PurePath
 from typing import Any, BinaryIO
 
 import msgspec
@@ -24,10 +23,12 @@ from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
 from graphflow.id_rule import is_id
 from graphflow.memory.chat_files import file_stem
+from graphflow.private_files import FILE_MODE, FOLDER_MODE, make_private_folder
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_queued
 from graphflow.service.requests import bad_argument, unknown_chat
+from graphflow.tools.workspace import FileRefused, Workspace
 
 BLOCK = 1 << 20
 LONGEST_NAME = 255
@@ -102,19 +103,19 @@ async def upload(
             mime_type=mime_type,
             sha256=digest,
         )
-        await asyncio.to_thread(_note, folder_of(context, chat_id), kept)
+        await asyncio.to_thread(_note, context, folder_of(chat_id), kept)
     return chat_id, kept
 
 
 async def announced(context: ServiceContext, chat_id: str, run_id: str) -> list[RequestUpload]:
     """The uploads that this run is the first to announce, oldest first."""
-    folder = folder_of(context, chat_id)
+    folder = folder_of(chat_id)
     out = []
-    for mark, teller in await asyncio.to_thread(_marks, folder):
+    for mark, teller in await asyncio.to_thread(_marks, context, folder):
         if teller and teller != run_id and await _has_begun(context, teller):
-            await asyncio.to_thread(mark.unlink, missing_ok=True)
-        elif (kept := await asyncio.to_thread(_facts, folder, mark.stem)) is not None:
-            await asyncio.to_thread(_write, mark, run_id.encode())
+            await asyncio.to_thread(_unmark, context, mark)
+        elif (kept := await asyncio.to_thread(_facts, context, folder, PurePath(mark).stem)) is not None:
+            await asyncio.to_thread(_mark, context, mark, run_id)
             out.append(RequestUpload(request_id=kept.request_id, chat_id=chat_id, upload=kept.facts()))
     return out
 
@@ -128,20 +129,17 @@ async def resolved(context: ServiceContext, chat_id: str, references: Sequence[A
     """The references; those that name an upload of the chat by its id have its facts."""
     if not references:
         return None if references is None else []
-    return await asyncio.to_thread(_resolved, folder_of(context, chat_id), references)
+    return await asyncio.to_thread(_resolved, context, folder_of(chat_id), references)
 
 
 async def delete(context: ServiceContext, chat_id: str) -> bool:
     """Removes every file of a chat; whether there was any."""
-    folder = folder_of(context, chat_id)
-    found = await asyncio.to_thread(folder.is_dir)
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    return found
+    return await asyncio.to_thread(_delete, context, folder_of(chat_id))
 
 
-def folder_of(context: ServiceContext, chat_id: str) -> Path:
-    """The chat's folder, always in the uploads' own."""
-    return context.settings.uploads.dir / f"{file_stem(chat_id)}.files"
+def folder_of(chat_id: str) -> str:
+    """The name of the chat's folder in the uploads' own."""
+    return f"{file_stem(chat_id)}.files"
 
 
 def plain_name(name: str) -> str:
@@ -162,68 +160,98 @@ def too_large(what: str, most: int) -> GraphflowError:
 # --- files; all of this blocks --------------------------------------------------------------------
 
 
+def _files(context: ServiceContext) -> Workspace:
+    return Workspace(context.settings.uploads.dir)
+
+
 def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO) -> tuple[int, str]:
     """Copies the file into the chat's folder; its size and hash."""
-    settings, folder = context.settings.uploads, folder_of(context, chat_id)
-    folder.mkdir(parents=True, exist_ok=True)
+    settings, folder, files = context.settings.uploads, folder_of(chat_id), _files(context)
+    make_private_folder(settings.dir)
+    files.make_folder(folder, mode=FOLDER_MODE)
     # Only the files themselves count, which have no suffix; facts and marks are ours.
-    room = settings.max_chat_bytes - sum(entry.stat().st_size for entry in folder.iterdir() if not entry.suffix)
+    kept = files.entries(folder, limit=sys.maxsize - 1)[0]
+    room = settings.max_chat_bytes - sum(entry.facts.st_size for entry in kept if "." not in entry.name)
     digest, size = hashlib.sha256(), 0
-    path = folder / upload_id
-    try:
-        # `x`: an id is never written twice.
-        with path.open("xb") as out:
-            while block := file.read(BLOCK):
-                size += len(block)
-                if size > settings.max_bytes:
-                    raise too_large("an upload", settings.max_bytes)
-                if size > room:
-                    raise too_large("the uploads of a chat", settings.max_chat_bytes)
-                digest.update(block)
-                out.write(block)
-            out.flush()
-            # Synced before the facts name it: a file is there once its facts are.
-            os.fsync(out.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal size
+        while block := file.read(BLOCK):
+            size += len(block)
+            if size > settings.max_bytes:
+                raise too_large("an upload", settings.max_bytes)
+            if size > room:
+                raise too_large("the uploads of a chat", settings.max_chat_bytes)
+            digest.update(block)
+            yield block
+
+    # An id is never written twice. On the disk before the facts name it: a file is there once its facts are.
+    files.write(f"{folder}/{upload_id}", blocks(), replace=False, mode=FILE_MODE)
     return size, digest.hexdigest()
 
 
-def _note(folder: Path, kept: Upload) -> None:
+def _note(context: ServiceContext, folder: str, kept: Upload) -> None:
+    files = _files(context)
     # The mark comes first: after a crash in between, facts without a mark would never be announced.
-    _write(folder / f"{kept.id}.new", b"")
-    _write(folder / f"{kept.id}.json", msgspec.json.encode(kept))
+    files.write(f"{folder}/{kept.id}.new", b"", mode=FILE_MODE)
+    files.write(f"{folder}/{kept.id}.json", msgspec.json.encode(kept), mode=FILE_MODE)
 
 
-def _write(path: Path, data: bytes) -> None:
-    """The file is there whole, or as it was."""
-    part = path.with_suffix(path.suffix + "~")
-    part.write_bytes(data)
-    part.replace(path)
+def _mark(context: ServiceContext, mark: str, run_id: str) -> None:
+    _files(context).write(mark, run_id.encode(), mode=FILE_MODE)
 
 
-def _marks(folder: Path) -> list[tuple[Path, str]]:
+def _unmark(context: ServiceContext, mark: str) -> None:
+    with _if_there():
+        _files(context).delete(mark)
+
+
+def _marks(context: ServiceContext, folder: str) -> list[tuple[str, str]]:
     """The marks of uploads that may not have been announced, oldest first, each with the run that was about to."""
-    with suppress(FileNotFoundError):
-        return [(path, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.new"))]
-    return []
+    files = _files(context)
+    try:
+        names = [entry.name for entry in files.entries(folder, limit=sys.maxsize - 1)[0]]
+    except FileRefused as refused:
+        if refused.code != "NOT_FOUND":
+            raise
+        return []
+    marks = (f"{folder}/{name}" for name in names if name.endswith(".new"))
+    return [(mark, files.read(mark, BLOCK).decode()) for mark in marks]
 
 
-def _facts(folder: Path, upload_id: str) -> Upload | None:
-    with suppress(FileNotFoundError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder / f"{upload_id}.json").read_bytes(), type=Upload)
+def _facts(context: ServiceContext, folder: str, upload_id: str) -> Upload | None:
+    with _if_there(), suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(_files(context).read(f"{folder}/{upload_id}.json", BLOCK), type=Upload)
     return None
 
 
-def _resolved(folder: Path, references: Iterable[Any]) -> list[Any]:
-    return [_with_facts(folder, reference) for reference in references]
+def _delete(context: ServiceContext, folder: str) -> bool:
+    found = False
+    with _if_there():
+        files = _files(context)
+        found = files.stat(folder).is_folder
+        files.delete(folder, recursive=True)
+    return found
 
 
-def _with_facts(folder: Path, reference: Any) -> Any:
+@contextmanager
+def _if_there() -> Iterator[None]:
+    """Passes over a file that is not there."""
+    try:
+        yield
+    except FileRefused as refused:
+        if refused.code != "NOT_FOUND":
+            raise
+
+
+def _resolved(context: ServiceContext, folder: str, references: Iterable[Any]) -> list[Any]:
+    return [_with_facts(context, folder, reference) for reference in references]
+
+
+def _with_facts(context: ServiceContext, folder: str, reference: Any) -> Any:
     key = reference.get("id") if isinstance(reference, Mapping) else None
     # The id comes from the client and becomes a path.
-    kept = _facts(folder, key) if isinstance(key, str) and _ID.fullmatch(key) else None
+    kept = _facts(context, folder, key) if isinstance(key, str) and _ID.fullmatch(key) else None
     # An id of another form is the client's own, for what it keeps elsewhere.
     if kept is None and isinstance(key, str) and set(reference) == {"id"} and _OWN_ID.fullmatch(key):
         raise bad_argument(

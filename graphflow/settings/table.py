@@ -135,15 +135,29 @@ class ToolsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkspacesSettings:
+    dir: Path = _setting(
+        Path("workspaces"),
+        "Folder of the users' workspaces, one below it for each. See [workspaces](../how-to/workspaces.md).",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class BashSettings:
     working_directory: Path = _setting(
-        Path(), "Folder in which the `bash` tool runs its commands.", env="AGENT_BASH_WORKING_DIRECTORY"
+        Path(),
+        "Folder in which the `bash` tool works if no token names a user; with users it is the workspace of the thread's"
+        " user. See [workspaces](../how-to/workspaces.md).",
+        env="AGENT_BASH_WORKING_DIRECTORY",
     )
     allowed_paths: tuple[str, ...] = _setting(
         (), "Other folders that commands may name.", env="AGENT_BASH_ALLOWED_PATHS"
     )
-    allow_network: bool = _setting(
-        False, "Let commands of the code agent use the network.", env="BASH_ALLOW_NETWORK", reserved=True
+    allow_network: bool = _setting(False, "Let programs that `bash` starts use the network.", env="BASH_ALLOW_NETWORK")
+    sandbox: Literal["required", "preferred", "off"] | None = _setting(
+        None,
+        "Sandbox of the programs that `bash` starts: `required` refuses them without one, `preferred` starts them anyway."
+        " None: `required` with users, else `preferred`. See [workspaces](../how-to/workspaces.md#sandbox).",
     )
 
 
@@ -300,6 +314,7 @@ class Settings:
     server: ServerSettings = ServerSettings()
     agents: AgentsSettings = AgentsSettings()
     tools: ToolsSettings = ToolsSettings()
+    workspaces: WorkspacesSettings = WorkspacesSettings()
     bash: BashSettings = BashSettings()
     http: HttpSettings = HttpSettings()
     webhooks: WebhooksSettings = WebhooksSettings()

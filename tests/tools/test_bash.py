@@ -267,13 +267,20 @@ async def test_a_file_of_any_bytes_is_readable(house: Path):
     assert "ok" in (await bash(house, "cat bytes")).data["stdout"]
 
 
-async def test_a_command_that_hangs_is_stopped_at_the_limit(house: Path):
+async def test_a_file_that_would_block_is_refused_at_once(house: Path):
     os.mkfifo(house / "pipe")
-    result = await bash(house, "cat pipe", timeout_s=0.2)
+    for command in ("cat pipe", "head pipe", "tail -n 1 pipe", "cat a.txt pipe"):
+        result = await bash(house, command, timeout_s=60)
+        assert result.error is not None
+        assert (result.error.code, "not a regular file" in result.text) == ("INVALID_PARAM", True)
+
+
+async def test_a_command_is_stopped_at_the_limit(house: Path):
+    result = await bash(house, "tail -n +99 a.txt", timeout_s=0)
     assert result.error is not None
     assert result.error.code == "TIMEOUT"
     assert (result.data["timedOut"], result.data["exitCode"]) == (True, -1)
-    partly = await bash(house, "cat a.txt pipe", timeout_s=0.2)
+    partly = await bash(house, "cat a.txt b.txt", timeout_s=0)
     assert (partly.status, partly.data["stdout"], partly.data["timedOut"]) == ("partial", "one\ntwo\nthree\n", True)
 
 

@@ -15,6 +15,7 @@ from graphflow.checkpoints.sql.lists import READ_NOTE, document
 from graphflow.checkpoints.sql.migrations import Migrations, is_busy, migrate_sqlite, sqlite_version
 from graphflow.checkpoints.sqlite.driver import drive, rows_of
 from graphflow.errors import StoreError
+from graphflow.private_files import make_private_file, make_private_folder
 
 APPLICATION_ID = 0x67666C77
 """`gflw` in the file's header: told apart from other people's databases."""
@@ -45,7 +46,9 @@ def open_writer(
     """
     db: sqlite3.Connection | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
+        # SQLite gives the log and the shared memory beside it the same mode.
+        make_private_file(path)
         db = _connect(path, busy_timeout_s)
         # The page size can be set only before the first page is written, so this comes before everything else.
         db.execute(f"PRAGMA page_size = {PAGE_SIZE}")

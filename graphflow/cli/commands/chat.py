@@ -19,6 +19,7 @@ from graphflow.cli.terminal.lines_file import write_lines
 from graphflow.cli.terminal.question_text import Leave, is_question, question_line
 from graphflow.cli.terminal.steps import path_taken, say_drawing, say_steps, step_dict
 from graphflow.errors import GraphflowError, ThreadNotFound, ThreadWaiting
+from graphflow.private_files import make_private_file, make_private_folder
 from graphflow.suggestions import meant
 
 if TYPE_CHECKING:
@@ -337,10 +338,13 @@ def _prompt(talk: Chat) -> PromptSession[str]:
                 super().store_string(string)
 
     folder = talk.app.settings.store.path.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
+    history = folder / ".chat_history"
+    with contextlib.suppress(OSError):
+        make_private_file(history)
     # On Tab only: a menu that opens while somebody types covers what the agent said.
     words = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
-    return PromptSession(history=Kept(str(folder / ".chat_history")), completer=words, complete_while_typing=False)
+    return PromptSession(history=Kept(str(history)), completer=words, complete_while_typing=False)
 
 
 class _Interrupts:

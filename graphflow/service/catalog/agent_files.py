@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.modes.registry import MODES
+from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 
 LoadAgent = Callable[[Any], LoadedAgent]
 """Reads and checks an agent from a file, a text or data."""
@@ -24,10 +24,11 @@ class AgentFolder:
         folder: made when the first file is written.
         home: what paths are shown relative to.
         load: checks an agent.
+        protected: files of the server that are never written, wherever the folder is.
     """
 
-    def __init__(self, folder: Path, home: Path, load: LoadAgent) -> None:
-        self._folder, self._home, self._load = folder, home, load
+    def __init__(self, folder: Path, home: Path, load: LoadAgent, protected: ProtectedFiles | None = None) -> None:
+        self._folder, self._home, self._load, self._protected = folder, home, load, protected
 
     @property
     def blocks(self) -> Mapping[str, str]:
@@ -39,29 +40,14 @@ class AgentFolder:
         # Checked first: a broken agent is never written. With the key that the file's name will give it.
         self._load({**config, "key": key})
         self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._folder / f"{key}.json"
-        # A link could lead the write out of the folder.
-        if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise OSError(f"{file.name} is not a regular file")
-        created = not file.exists()
-        _replace(file, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
-        return created, _shown(file, self._home)
-
-
-def _replace(file: Path, data: bytes) -> None:
-    """Writes the file so that others see the old or the new one, and never a part."""
-    handle, name = tempfile.mkstemp(prefix=f".{file.stem}.", suffix=".tmp", dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        # `mkstemp` makes files that only their owner can read.
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        files = Workspace(self._folder, protected=self._protected)
+        name = f"{key}.json"
+        # A link could make another file of the folder this agent's; the port itself lets none lead out.
+        found = files.find(name, follow_last=False)
+        if found.facts is not None and not stat.S_ISREG(found.facts.st_mode):
+            raise FileRefused("INVALID_PARAM", f"{name} is not a regular file")
+        created = files.write(name, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+        return created, _shown(self._folder / name, self._home)
 
 
 def _shown(file: Path, home: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,16 @@ from graphflow.tools.builtin import BashPolicy, HttpPolicy, builtin_tools
 from graphflow.tools.builtin.agent_file import agent_file_tool
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.workspace import ProtectedFiles
 
 
 def registered_tools(
-    settings: Settings, more: Sequence[Any], *, load: LoadAgent, memory: Sequence[Tool] = ()
+    settings: Settings,
+    more: Sequence[Any],
+    *,
+    load: LoadAgent,
+    memory: Sequence[Tool] = (),
+    user_of: Callable[[str], Awaitable[str | None]] | None = None,
 ) -> ToolRegistry:
     """All tools before the tool files.
 
@@ -24,10 +30,18 @@ def registered_tools(
         more: further tools, or plain functions, of modules and of the caller.
         load: checks an agent that a tool is about to write.
         memory: the tools of the long-term store.
+        user_of: the user of a thread, whose workspace its tools work in.
     """
+    protected = ProtectedFiles.of(settings)
     bash = BashPolicy(
         working_directory=settings.bash.working_directory,
         allowed_paths=tuple(Path(path) for path in settings.bash.allowed_paths),
+        protected=protected,
+        sandbox=settings.bash.sandbox,
+        allow_network=settings.bash.allow_network,
+    )
+    workspaces = bash.workspaces(
+        users=settings.workspaces.dir, user_of=user_of, has_users=names_users(settings.server.tokens)
     )
     http = HttpPolicy(
         hosts=settings.http.hosts or None,  # an empty list is the default: any public host
@@ -36,9 +50,16 @@ def registered_tools(
         max_bytes=settings.http.max_bytes,
         timeout_s=settings.http.timeout_s,
     )
-    folder = AgentFolder(Path(settings.agents.dir), settings.folder, load)
-    registry = ToolRegistry(builtins=[*builtin_tools(bash=bash, http=http), agent_file_tool(folder), *memory])
+    folder = AgentFolder(Path(settings.agents.dir), settings.folder, load, protected)
+    registry = ToolRegistry(
+        builtins=[*builtin_tools(bash=bash, http=http, workspaces=workspaces), agent_file_tool(folder), *memory]
+    )
     # After the built-in ones: of a name that is used twice, the error then names the tool that was added.
     for tool in more:
         registry.register(tool)
     return registry
+
+
+def names_users(tokens: Sequence[str]) -> bool:
+    """Whether an entry of `server.tokens` names a user (`NAME@USER:SCOPES:SECRET`)."""
+    return any("@" in entry.partition(":")[0] and entry.count(":") > 1 for entry in tokens)

@@ -13,6 +13,7 @@ from graphflow.tools.demo.sensitive import mock_sensitive_data_detector
 from graphflow.tools.demo.times import city_datetime, time_now
 from graphflow.tools.demo.weather import mock_city_weather
 from graphflow.tools.port import Tool
+from graphflow.tools.workspace.homes import Workspaces
 
 _FIXED = (
     city_datetime,
@@ -29,14 +30,17 @@ _FIXED = (
 )
 
 
-def builtin_tools(*, bash: BashPolicy | None = None, http: HttpPolicy | None = None) -> list[Tool]:
+def builtin_tools(
+    *, bash: BashPolicy | None = None, http: HttpPolicy | None = None, workspaces: Workspaces | None = None
+) -> list[Tool]:
     """The built-in tools.
 
     Args:
         bash: where `bash` may look; default: the process's working directory only.
         http: where `http_request` may go; default: any public address.
+        workspaces: the workspace of each thread; default: the folder of `bash` for all.
     """
-    return [bash_tool(bash or BashPolicy()), http_tool(http), *_FIXED]
+    return [bash_tool(bash or BashPolicy(), workspaces), http_tool(http), *_FIXED]
 
 
 __all__ = ["BashPolicy", "HttpPolicy", "builtin_tools"]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from graphflow.errors import DefinitionError
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.workspace import FileRefused
 
 # The id becomes a file name, so no dots and no slashes.
 AGENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -36,7 +37,7 @@ class AgentFiles(Protocol):
 
         Raises:
             DefinitionError: the loader refuses it; nothing was written.
-            OSError: the file can't be written.
+            FileRefused, OSError: the file can't be written.
         """
 
 
@@ -65,6 +66,8 @@ def agent_file_tool(files: AgentFiles) -> Tool:
         except DefinitionError as error:
             issues = "; ".join(f"{issue.pointer or '/'}: {issue.message}" for issue in error.errors[:5])
             return failed("INVALID_PARAM", f"this is not a valid agent: {issues}", "Fix it and call again.")
+        except FileRefused as refused:
+            return failed(refused.code, f"the file can't be written: {refused}")
         except OSError as error:
             return failed("EXECUTION_ERROR", f"the file can't be written: {error.strerror or error}")
         return {

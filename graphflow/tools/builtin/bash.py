@@ -1,28 +1,42 @@
-"""`bash`: a few commands that look around, in allowed folders only. No shell is involved.
+"""`bash`: a few commands that look around, in the workspace of the thread only. No shell is involved.
 
-Between the check of a path and its use by the command another process could swap a folder for a link; the tool
-itself can't, as none of its commands writes.
+`ls`, `pwd`, `cat`, `head` and `tail` run in this process, on what the file port has opened: no program resolves a path
+of theirs again. `top`, `free` and `df` are programs, in a sandbox where the machine has one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shlex
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from graphflow.settings import Settings
 from graphflow.tools.builtin.command_line import CommandRefused, split_words
 from graphflow.tools.builtin.commands import COMMANDS, CommandLine, read_command
-from graphflow.tools.builtin.paths import PathRefused, Roots
+from graphflow.tools.builtin.ls import list_files
+from graphflow.tools.builtin.output import Output, OutputEnded
+from graphflow.tools.builtin.paths import expand
 from graphflow.tools.builtin.process import ProcessResult, run_program
+from graphflow.tools.builtin.readers import read_files
+from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolFailure, ToolResult, failed
+from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
+from graphflow.tools.workspace.homes import Workspaces
+from graphflow.tools.workspace.sandbox import IN_PROCESS, SandboxPolicy, find_bubblewrap, sandboxed
 
 # Fixed: a PATH from the environment could name a folder that the model can write to.
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _HINT = "Use one command with plain paths below the working directory."
+_PROGRAMS = frozenset({"top", "free", "df"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +44,34 @@ class BashPolicy:
     """Where `bash` may look."""
 
     working_directory: Path | str = "."
-    """Where commands run (`AGENT_BASH_WORKING_DIRECTORY`)."""
+    """Where commands run (`AGENT_BASH_WORKING_DIRECTORY`), unless the thread has a user's workspace."""
     allowed_paths: tuple[Path | str, ...] = ()
     """Further folders that paths may lie in (`AGENT_BASH_ALLOWED_PATHS`)."""
     timeout_s: float = 5.0
     max_chars: int = 2_000
     """Of stdout and of stderr each."""
+    protected: ProtectedFiles = field(default_factory=lambda: ProtectedFiles.of(Settings()))
+    """Files of the server that no command opens; default: those of a server in the process's working directory."""
+    sandbox: SandboxPolicy | None = None
+    """Of programs (`bash.sandbox`); None: `required` where users have workspaces of their own, else `preferred`."""
+    allow_network: bool = False
+    """Whether programs in the sandbox may use the network (`bash.allow_network`)."""
+    find_sandbox: Callable[[], str | None] = find_bubblewrap
+    """Finds the sandbox's program."""
 
-    def roots(self) -> Roots:
-        """The folders as they are now, links resolved."""
-        working = Path(self.working_directory).expanduser().resolve()
-        return Roots(working, tuple((working / Path(path).expanduser()).resolve() for path in self.allowed_paths))
+    def workspaces(self, **options: Any) -> Workspaces:
+        """The workspaces of this policy; `options` are those of `Workspaces`."""
+        further = tuple(Path(path) for path in self.allowed_paths)
+        return Workspaces(Path(self.working_directory), further=further, protected=self.protected, **options)
 
 
-def bash_tool(policy: BashPolicy) -> Tool:
-    """The tool `bash` under this policy."""
+def bash_tool(policy: BashPolicy, workspaces: Workspaces | None = None) -> Tool:
+    """The tool `bash` under this policy.
+
+    Args:
+        workspaces: the workspace of each thread; default: the policy's folder for all.
+    """
+    places = workspaces or policy.workspaces()
 
     @tool(
         name="bash",
@@ -60,38 +87,107 @@ def bash_tool(policy: BashPolicy) -> Tool:
             "additionalProperties": False,
         },
     )
-    async def bash(command: str) -> ToolResult:
-        return await run_command(command, policy)
+    async def bash(command: str, ctx: ToolContext) -> ToolResult:
+        try:
+            place = await places.of(ctx.thread_id)
+        except FileRefused as refused:
+            return failed(refused.code, str(refused))
+        return await run_command(command, policy, place.workspace, apart=place.shared_server)
 
     return bash
 
 
-async def run_command(command: str, policy: BashPolicy) -> ToolResult:
-    """The result of one command line; a refusal names what is allowed."""
-    # Resolved for each call: a link may have been changed since the last one.
-    roots = policy.roots()
+async def run_command(
+    command: str, policy: BashPolicy, workspace: Workspace | None = None, *, apart: bool = False
+) -> ToolResult:
+    """The result of one command line; a refusal names what is allowed.
+
+    Args:
+        workspace: where it runs; default: the policy's folder.
+        apart: whether the server has users that must not see each other's files.
+    """
+    sandbox = policy.sandbox or ("required" if apart else "preferred")
     try:
-        parts = _parts(command)
-        argv = [*parts.options, *_operands(parts, roots)]
+        if workspace is None:
+            workspace = (await policy.workspaces().of("")).workspace
+        call = _CommandCall(command=command, parts=_parts(command), policy=policy, workspace=workspace, sandbox=sandbox)
+        result = await call.run()
     except CommandRefused as refused:
-        return failed(refused.code, str(refused), _HINT)
-    except PathRefused as refused:
-        return failed(refused.code, str(refused), f"Allowed are {', '.join(map(str, roots.all))}.")
-    if not roots.working.is_dir():
-        return failed(
-            "NOT_FOUND", f"the working directory {roots.working} does not exist", "Tell the person who set it."
+        return _with_sandbox(failed(refused.code, str(refused), _HINT), IN_PROCESS)
+    except FileRefused as refused:
+        allowed = "" if workspace is None else f"Allowed are {', '.join(map(str, workspace.folders))}."
+        return _with_sandbox(failed(refused.code, str(refused), allowed), {"policy": sandbox, "applied": "refused"})
+    return result
+
+
+def _with_sandbox(result: ToolResult, applied: Mapping[str, Any]) -> ToolResult:
+    return msgspec.structs.replace(result, context={**result.context, "sandbox": dict(applied)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CommandCall:
+    """One command line in one workspace."""
+
+    command: str
+    parts: CommandLine
+    policy: BashPolicy
+    workspace: Workspace
+    sandbox: SandboxPolicy
+
+    async def run(self) -> ToolResult:
+        names = await asyncio.to_thread(self._names)
+        shown = shlex.join([self.parts.name, *self.parts.options, *(["--", *names] if names else [])])
+        if self.parts.name in _PROGRAMS:
+            ended, applied = await self._program(names)
+        else:
+            ended, applied = await self._in_process(names), IN_PROCESS
+        return _with_sandbox(_result(self.command, shown, self.workspace, ended, self.policy), applied)
+
+    def _names(self) -> list[str]:
+        self.workspace.find(".")
+        return [name for word in self.parts.operands for name in expand(word, self.workspace)]
+
+    async def _in_process(self, names: list[str]) -> ProcessResult:
+        out = Output(self.policy.max_chars, self.policy.timeout_s)
+        try:
+            await asyncio.to_thread(self._look, names, out)
+        finally:
+            # A thread can't be cancelled; it ends with the next line that it writes.
+            out.stopped.set()
+        code = None if out.timed_out else int(out.failed)
+        return ProcessResult(exit_code=code, stdout=out.stdout, stderr=out.stderr, cut=out.cut)
+
+    def _look(self, names: list[str], out: Output) -> None:
+        name, options = self.parts.name, self.parts.options
+        with suppress(OutputEnded):
+            if name == "pwd":
+                out.write(f"{os.path.realpath(self.workspace.root)}\n")
+            elif name == "ls":
+                list_files(options, names, self.workspace, out)
+            else:
+                read_files(name, options, names, self.workspace, out)
+
+    async def _program(self, names: list[str]) -> tuple[ProcessResult, dict[str, Any]]:
+        name = self.parts.name
+        program = shutil.which(name, path=_PATH)
+        if program is None:
+            raise FileRefused("NOT_FOUND", f"this machine has no {name!r}; use another command")
+        # `df` gets what the port found, not the name: another one could have taken its place.
+        paths = [str(self.workspace.find(each).path) for each in names if each != "-"]
+        argv = [program, *self.parts.options, *(["--", *paths] if paths else [])]
+        box = await asyncio.to_thread(
+            sandboxed,
+            argv,
+            self.sandbox,
+            setting="bash.sandbox",
+            network=self.policy.allow_network,
+            workspace=self.workspace if paths else None,
+            find=self.policy.find_sandbox,
         )
-    program = shutil.which(parts.name, path=_PATH)
-    if program is None:
-        return failed("NOT_FOUND", f"this machine has no {parts.name!r}", "Use another command.")
-    ended = await run_program(
-        [program, *argv],
-        cwd=roots.working,
-        env=_environment(roots),
-        timeout_s=policy.timeout_s,
-        max_chars=policy.max_chars,
-    )
-    return _result(command, shlex.join([parts.name, *argv]), roots, ended, policy)
+        ended = await run_program(
+            box.argv, cwd=Path("/"), env=_ENVIRONMENT, timeout_s=self.policy.timeout_s, max_chars=self.policy.max_chars
+        )
+        return ended, box.applied
 
 
 def _parts(command: str) -> CommandLine:
@@ -101,31 +197,22 @@ def _parts(command: str) -> CommandLine:
     return read_command(words)
 
 
-def _operands(parts: CommandLine, roots: Roots) -> list[str]:
-    names = [name for word in parts.operands for name in roots.expand(word)]
-    return ["--", *names] if names else []  # a file may be called -f
+_ENVIRONMENT: Mapping[str, str] = {
+    "PATH": _PATH, "HOME": "/", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TERM": "dumb", "COLUMNS": "120",
+}  # fmt: skip
+"""The whole environment of a program: nothing of this process's own, so no secret."""
 
 
-def _environment(roots: Roots) -> Mapping[str, str]:
-    """The whole environment of a command: nothing of this process's own, so no secret."""
-    return {
-        "PATH": _PATH,
-        "HOME": str(roots.working),
-        "LANG": "C.UTF-8",
-        "LC_ALL": "C.UTF-8",
-        "TERM": "dumb",
-        "COLUMNS": "120",
-    }
-
-
-def _result(command: str, normalized: str, roots: Roots, ended: ProcessResult, policy: BashPolicy) -> ToolResult:
+def _result(
+    command: str, normalized: str, workspace: Workspace, ended: ProcessResult, policy: BashPolicy
+) -> ToolResult:
     data: dict[str, Any] = {
         "tool": "bash",
         "command": command,
         "allowedCommands": list(COMMANDS),
         "normalizedCommand": normalized,
-        "workingDirectory": str(roots.working),
-        "allowedRoots": [str(root) for root in roots.all],
+        "workingDirectory": str(workspace.root),
+        "allowedRoots": [str(folder) for folder in workspace.folders],
         "ok": ended.exit_code == 0,
         "timedOut": ended.timed_out,
         "exitCode": -1 if ended.exit_code is None else ended.exit_code,
