@@ -28,7 +28,7 @@ from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
 from graphflow.service.queued_inputs import find_queued
 from graphflow.service.requests import bad_argument, unknown_chat
-from graphflow.tools.workspace import FileRefused, Workspace
+from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 
 BLOCK = 1 << 20
 LONGEST_NAME = 255
@@ -78,8 +78,10 @@ async def upload(
         chat_id: a new chat's when None.
 
     Raises:
-        GraphflowError: `invalid_input`, `thread_not_found`, `too_large`; nothing is kept.
+        GraphflowError: `invalid_input`, `thread_not_found`, `too_large`, on Windows `forbidden`; nothing is kept.
     """
+    if sys.platform == "win32":
+        raise GraphflowError("uploads are refused on Windows: it has no way to open beneath a folder", code="forbidden")
     if not chat_id:
         chat_id = context.ids.new_id()
     elif not is_id(chat_id) and await context.store.thread(chat_id) is None:
@@ -161,7 +163,8 @@ def too_large(what: str, most: int) -> GraphflowError:
 
 
 def _files(context: ServiceContext) -> Workspace:
-    return Workspace(context.settings.uploads.dir)
+    # A chat may be called as it likes: names mean nothing in this folder, which no tool reaches.
+    return Workspace(context.settings.uploads.dir, protected=ProtectedFiles(names=False))
 
 
 def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO) -> tuple[int, str]:
@@ -208,6 +211,8 @@ def _unmark(context: ServiceContext, mark: str) -> None:
 
 def _marks(context: ServiceContext, folder: str) -> list[tuple[str, str]]:
     """The marks of uploads that may not have been announced, oldest first, each with the run that was about to."""
+    if not context.settings.uploads.dir.is_dir():
+        return []
     files = _files(context)
     try:
         names = [entry.name for entry in files.entries(folder, limit=sys.maxsize - 1)[0]]
@@ -220,6 +225,8 @@ def _marks(context: ServiceContext, folder: str) -> list[tuple[str, str]]:
 
 
 def _facts(context: ServiceContext, folder: str, upload_id: str) -> Upload | None:
+    if not context.settings.uploads.dir.is_dir():
+        return None
     with _if_there(), suppress(msgspec.MsgspecError):
         return msgspec.json.decode(_files(context).read(f"{folder}/{upload_id}.json", BLOCK), type=Upload)
     return None
@@ -227,6 +234,8 @@ def _facts(context: ServiceContext, folder: str, upload_id: str) -> Upload | Non
 
 def _delete(context: ServiceContext, folder: str) -> bool:
     found = False
+    if not context.settings.uploads.dir.is_dir():
+        return found
     with _if_there():
         files = _files(context)
         found = files.stat(folder).is_folder

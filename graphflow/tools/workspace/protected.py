@@ -53,14 +53,15 @@ class Guard:
     folders: tuple[tuple[str, ...], ...]
     files: tuple[tuple[str, ...], ...]
     identities: frozenset[Identity]
+    names: bool
 
     def covers_root(self) -> bool:
         """Whether the root itself is protected, and so everything in it."""
-        return self.covers(()) or is_protected_name(self.root[-1])
+        return self.covers(()) or (self.names and is_protected_name(self.root[-1]))
 
     def covers(self, parts: Sequence[str]) -> bool:
         """Whether the real path with these parts below the root is protected by a name or by its place."""
-        if parts and is_protected_name(parts[-1]):
+        if self.names and parts and is_protected_name(parts[-1]):
             return True
         path = (*self.root, *parts)
         return any(path[: len(folder)] == folder for folder in self.folders) or any(
@@ -84,6 +85,8 @@ class ProtectedFiles:
     """The folder of the users' workspaces: a root inside it may be used, and no other root leads into it."""
     home: Path | None = None
     """The folder of the settings files."""
+    names: bool = True
+    """Whether `.env*` and `graphflow*.toml` are protected wherever they are."""
 
     @classmethod
     def of(cls, settings: Settings) -> ProtectedFiles:
@@ -106,6 +109,7 @@ class ProtectedFiles:
             folders=tuple(folder.parts for folder in (*self.folders, *homes)),
             files=tuple(file.parts for file in (*self.files, *map(Path, logs))),
             identities=frozenset(_identities(places)),
+            names=self.names,
         )
 
     @cached_property
