@@ -235,7 +235,7 @@ def _row(line: Mapping[str, Any], kind: type[_T], number: int) -> _T:
 def _convert(value: Any, kind: type[_T], number: int) -> _T:
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ValueError) as error:  # msgspec reports half a surrogate pair as the latter
         raise StoreError(f"line {number} of the export is damaged: {error}") from error
 
 

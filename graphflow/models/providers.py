@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from graphflow.errors import ModelError
+from graphflow.http_headers import can_be_sent
 from graphflow.masking import mask_text
 from graphflow.models.environment import environment
 from graphflow.models.profiles import CUSTOM, PROFILES, Profile
@@ -29,7 +30,6 @@ Profiles = Mapping[str, Mapping[str, Any]]
 
 _WIRE_NAMES = {"baseUrl": "base_url", "apiKey": "api_key_env", "apiKeyEnv": "api_key_env"}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})  # noqa: S104 - compared
-_HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -291,10 +291,10 @@ def _require(provider: Provider, model: str | None) -> None:
     names = ", ".join(dict.fromkeys([f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
     if provider.profile.needs_key and not provider.api_key:
         raise _not_ready(key, f"no API key is set; set one of {names}")
-    if not _can_be_sent(provider.api_key or ""):
+    if not can_be_sent("Authorization", provider.api_key or ""):
         raise _not_ready(key, f"its API key has characters that a key can't have; copy it again into one of {names}")
     for name, value in provider.headers.items():
-        if not (_HEADER_NAME.fullmatch(name) and _can_be_sent(value)):
+        if not can_be_sent(name, value):
             raise _not_ready(key, f"its header {name!r} can't be sent; names and values of headers are plain ASCII")
 
 
@@ -304,11 +304,6 @@ def _is_address(base_url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a bracket or a port that can be none
         return False
-
-
-def _can_be_sent(value: str) -> bool:
-    """Whether an HTTP header can carry it; a pasted line break or typographic quotation mark can't be sent."""
-    return value.isascii() and value.isprintable()
 
 
 def _scripted(provider: Provider, model: str | None) -> ChatModel:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
 
+from graphflow.addresses import is_loopback
 from graphflow.errors import GraphflowError
 from graphflow.server.access_log import REQUEST_ID
-from graphflow.server.loopback import is_loopback
+from graphflow.server.hosts import host_name
 from graphflow.server.routes._parts import RUN_ID
 from graphflow.server.routes._queued import PLACE
 
@@ -45,10 +45,8 @@ def check(request: Request, listed: Collection[str]) -> None:
     origin = request.headers.get("origin")
     if origin is None or request.method in SAFE or origin in listed or "*" in listed:
         return
-    try:
-        host = urlsplit(origin).hostname
-    except ValueError:
-        host = None
+    # Read whole: `urlsplit` takes `[::1].evil.example` for `::1`.
+    host = host_name(origin.partition("://")[2])
     # DNS may point any name at this machine, so only loopback names and addresses pass.
     if host is None or not is_loopback(host):
         raise GraphflowError(

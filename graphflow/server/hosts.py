@@ -32,7 +32,7 @@ def host_names(entries: Iterable[str]) -> frozenset[str]:
     """
     names = set()
     for entry in entries:
-        if (name := _name_of(entry)) is None:
+        if (name := host_name(entry)) is None:
             hint = "write app.example.com, *.example.com or *, without scheme and path"
             raise DefinitionError([Issue(pointer="", message=f"server.allowed_hosts has {entry!r:.200}", hint=hint)])
         names.add(name)
@@ -56,7 +56,7 @@ class HostCheck:
             return self._app(scope, receive, send)
         given = Headers(scope=scope).getlist("host")
         # Readers of two headers differ in which of them they take.
-        if len(given) == 1 and self._serves(_name_of(given[0])):
+        if len(given) == 1 and self._serves(host_name(given[0])):
             return self._app(scope, receive, send)
         error = GraphflowError(
             f"this server does not answer to the host {', '.join(given)!r:.200}; if it is its name, add it to the setting"
@@ -80,7 +80,7 @@ class HostCheck:
         return True
 
 
-def _name_of(host: str) -> str | None:
+def host_name(host: str) -> str | None:
     """The name or address without its port; None for anything else."""
     match = _HOST.fullmatch(host.strip())
     return None if match is None else (match[1] or match[2]).lower().removesuffix(".")

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from graphflow.addresses import is_loopback
 from graphflow.errors import GraphflowError
 from graphflow.runtime.collector import relax_collector
 from graphflow.server.app import create_app, stop
 from graphflow.server.listening import listen_on, plain_host
-from graphflow.server.loopback import is_loopback
 from graphflow.service.application import Application
 from graphflow.settings import Settings
 

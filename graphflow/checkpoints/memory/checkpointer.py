@@ -470,6 +470,8 @@ class MemoryCheckpointer(MemoryQueues):
         thread_id: str | None = None,
         change: Rewrite | None = None,
     ) -> str:
-        exported = await export.from_lines(lines)
+        from graphflow.checkpoints.import_check import checked_copy
+
+        exported = await checked_copy(lines)
         with self._lock:
             return _memory_copies.import_thread(self._tables, exported, thread_id, change)

@@ -205,8 +205,8 @@ class SqlCheckpointer(ABC):
         thread_id: str | None = None,
         change: Rewrite | None = None,
     ) -> str:
-        from graphflow.checkpoints import export
+        from graphflow.checkpoints.import_check import checked_copy
         from graphflow.checkpoints.sql import transfer
 
-        exported = await export.from_lines(lines)
+        exported = await checked_copy(lines)
         return await self._change(lambda: transfer.import_thread(self._dialect, exported, thread_id, change))

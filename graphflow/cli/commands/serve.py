@@ -30,8 +30,8 @@ def serve(
     tokens = ",".join(token) if token else None
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
     # Loaded after the settings, so that a wrong one is reported at once.
+    from graphflow.addresses import is_loopback
     from graphflow.server.listening import plain_host
-    from graphflow.server.loopback import is_loopback
     from graphflow.server.run import serve as serve_forever
     from graphflow.telemetry.logs import set_up_logs
 

@@ -7,18 +7,17 @@ resolves to something else a moment later reaches nothing.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from graphflow.addresses import special_range
 
 if TYPE_CHECKING:
     import httpx
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """`(host, port) → addresses`."""
-# `ipaddress` counts the NAT64 prefix as global, though it leads to any IPv4 address.
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class RequestRefused(Exception):
@@ -69,8 +68,12 @@ async def public_address(
     if not addresses:
         raise RequestRefused(f"host {host!r} has no address")
     # One bad address refuses the host: which of several is connected to is not for the DNS server to choose.
-    if host not in private_hosts and (bad := next(filter(_is_inside, addresses), None)):
-        raise RequestRefused(f"host {host!r} has the address {bad}, which is not a public address{came_from}")
+    if host not in private_hosts:
+        for address in addresses:
+            if (name := special_range(address)) is not None:
+                raise RequestRefused(
+                    f"host {host!r} has the address {address}, which is not a public address ({name}){came_from}"
+                )
     return addresses[0]
 
 
@@ -93,17 +96,3 @@ def pinned_request(
         content=body,
         extensions={"sni_hostname": url.raw_host.decode("ascii")},
     )
-
-
-def _is_inside(text: str) -> bool:
-    """Whether an address is none of the public internet: private, loopback, link-local, reserved, or a wrapper of such."""
-    # The part after `%` names an interface and says nothing about the address itself.
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        # IPv6 forms that carry an IPv4 address reach that address through a gateway.
-        wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if address in _NAT64:
-            wrapped = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-        if wrapped is not None and not wrapped.is_global:
-            return True
-    return not address.is_global or address.is_multicast

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphflow.http_headers import can_be_sent
 from graphflow.tools.builtin.addresses import (
     RequestRefused,
     Resolve,
@@ -77,15 +78,24 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
         """Send an HTTP request to a public address; gives the status and the text of the answer."""
         import httpx
 
+        given = {name: value.strip() for name, value in (headers or {}).items()}
+        if (bad := next((name for name, value in given.items() if not can_be_sent(name, value)), None)) is not None:
+            return failed(
+                "INVALID_PARAM", f"header {bad!r:.200} can't be sent", "Names and values are printable ASCII."
+            )
+        try:
+            content = None if body is None else body.encode()
+        except UnicodeEncodeError:
+            return failed("INVALID_PARAM", "the body has half of a surrogate pair", "Send the whole character.")
         sender = _Sender(policy, resolve)
         try:
             # One limit over all redirects: httpx's own timeout counts from each read anew.
             async with asyncio.timeout(policy.timeout_s):
-                return await sender.send(method, url, headers or {}, body)
+                return await sender.send(method, url, given, content)
         except RequestRefused as refused:
             return failed("ACCESS_DENIED", str(refused), "Use another address.")
         except (TimeoutError, httpx.TransportError) as error:
-            if method not in _ONLY_LOOKS:
+            if sender.may_have_acted:
                 raise  # whether it did its work is unknown
             if not isinstance(error, TimeoutError | httpx.TimeoutException):
                 return failed("EXECUTION_ERROR", f"{url!r:.200} gave no answer: {error}", "Try another address.")
@@ -102,9 +112,11 @@ class _Sender:
     def __init__(self, policy: HttpPolicy, resolve: Resolve) -> None:
         self._policy, self._resolve = policy, resolve
         self._came_from = ""
+        self.may_have_acted = False
+        """Whether a request that changes something may have reached a server."""
 
     async def send(
-        self, method: str, url: str, headers: dict[str, str], body: str | None
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
     ) -> dict[str, Any] | ToolResult:
         import httpx
 
@@ -115,7 +127,12 @@ class _Sender:
             # Redirects are followed here, not by httpx: each target is checked like the first one.
             for _ in range(_MAX_REDIRECTS + 1):
                 request = await self._request(client, method, target, given, body)
-                response = await client.send(request, stream=True)
+                acted, self.may_have_acted = self.may_have_acted, self.may_have_acted or method not in _ONLY_LOOKS
+                try:
+                    response = await client.send(request, stream=True)
+                except (httpx.ConnectError, httpx.ConnectTimeout):
+                    self.may_have_acted = acted
+                    raise
                 try:
                     if response.status_code not in _REDIRECTS or "location" not in response.headers:
                         return await self._answer(target, response)
@@ -133,7 +150,7 @@ class _Sender:
         raise RequestRefused(f"more than {_MAX_REDIRECTS} redirects; the last led to {str(target)!r:.200}")
 
     async def _request(
-        self, client: httpx.AsyncClient, method: str, url: httpx.URL, headers: dict[str, str], body: str | None
+        self, client: httpx.AsyncClient, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None
     ) -> httpx.Request:
         """The request to the one address that was checked; name and certificate stay the host's."""
         if method not in self._policy.methods:
