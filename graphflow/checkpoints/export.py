@@ -275,6 +275,8 @@ def _check_head(copy: ThreadCopy) -> None:
     """The record that the thread stands at is there; that of a fresh fork is where its lineage was cut."""
     thread = copy.thread
     if thread.head is None:
+        if copy.records:
+            raise StoreError("the exported thread has records and stands at none of them: export it again")
         return
     lineages = {lineage.number: lineage for lineage in copy.lineages}
     number, ordinal = thread.lineage, thread.ordinal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,10 @@ async def ask(port: int, **arguments: Any) -> ToolResult:
 
     runner = ToolRunner(ToolRegistry([http_tool(HttpPolicy(private_hosts=("good.test",)), resolve)], builtins=()))
     url = f"http://good.test:{port}/"
-    return await runner.run(call("http_request", {"url": url, "method": "POST", **arguments}), FakeContext())
+    # By `json`, which writes half of a surrogate pair as a model may.
+    return await runner.run(
+        call("http_request", json.dumps({"url": url, "method": "POST", **arguments})), FakeContext()
+    )
 
 
 @pytest.mark.parametrize("headers", MALFORMED, ids=repr)

@@ -16,7 +16,7 @@ from typing import Any
 from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
-from graphflow.graph.expressions.diagnostics import reworded, unknown_functions
+from graphflow.graph.expressions.diagnostics import literal_patterns, reworded, unknown_functions
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
@@ -315,7 +315,18 @@ def _check(outline: Outline, environment: Environment) -> str:
         raise DefinitionError(list(dict.fromkeys(told))) from None
     if kind == "type":
         raise DefinitionError([_issue(outline.text, "the result is a type, not a value", 0)])
+    if wrong := list(_wrong_patterns(outline)):
+        raise DefinitionError(wrong)
     return kind
+
+
+def _wrong_patterns(outline: Outline) -> Iterable[Issue]:
+    """Patterns of `matches` that stand in the expression and that CEL can't read; it would say so only when a run gets there."""
+    for at, text in literal_patterns(outline):
+        try:
+            cel_library.compile_program(f"''.matches({text})", 0).run({})
+        except cel_library.CelError as error:
+            yield _issue(outline.text, str(error), at, "patterns are RE2: https://github.com/google/re2/wiki/Syntax")
 
 
 def _index_issues(outline: Outline, step: Index, environment: Environment) -> list[Issue]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from graphflow.graph.expressions.ast import Outline
 from graphflow.graph.expressions.environment import Problem
+from graphflow.graph.expressions.parser import tokens
 from graphflow.suggestions import Suggestion, nearest
 
 FUNCTIONS = (
@@ -36,6 +38,29 @@ def unknown_functions(outline: Outline) -> Iterator[Problem]:
             near = nearest(name, FUNCTIONS)
             hint = _NO_FUNCTION if near is None else Suggestion.of(name, near, _NO_FUNCTION)
             yield f"unknown function {name!r}", at, hint, "reference"
+
+
+def literal_patterns(outline: Outline) -> Iterator[tuple[int, str]]:
+    """Offset and text of each pattern of `matches` that is made of text literals alone."""
+    for at, name in outline.calls:
+        if name != "matches":
+            continue
+        depth, argument = 0, []
+        # The pattern is the last argument, both of `text.matches(pattern)` and of `matches(text, pattern)`.
+        for kind, word, place in islice(tokens(outline.text, at), 1, None):
+            if word in ("(", "[", "{"):
+                depth += 1
+            elif word in (")", "]", "}"):
+                depth -= 1
+            if not depth:
+                break
+            if depth == 1 and word == ",":
+                argument = []
+            elif depth > 1 or word != "(":
+                argument.append((kind, word, place))
+        if argument and all(kind == "string" or word in ("+", "(", ")") for kind, word, _ in argument):
+            (_, _, start), (_, last, end) = argument[0], argument[-1]
+            yield start, outline.text[start : end + len(last)]
 
 
 def reworded(text: str, outline: Outline, at: int) -> Reworded:

@@ -1,0 +1,43 @@
+"""Patterns that stand in a document are read when it is loaded, not when a run gets to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphflow import load_graph
+from graphflow.errors import DefinitionError
+
+STATE = {"type": "object", "properties": {"t": {"type": "string", "default": ""}}}
+
+
+def load(expression: str) -> None:
+    nodes = {"a": {"use": "fn:x", "next": [{"if": expression, "to": "end"}, {"to": "end"}]}}
+    load_graph({"graphflow": "1", "start": "a", "state": STATE, "nodes": nodes}, functions={"x": lambda: {}})
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "state.t.matches('(')", "matches(state.t, '(')", "state.t.matches('(' + '[')", "state.t.matches(('('))",
+        "state.t.matches(r'\\')", 'state.t.matches("a**")', "state.t.matches('''[''')", "state.t.matches('(?<!a)b')",
+        "state.t.matches('a{2000}')", "state.t.matches('\\\\1')", "state.t == 'x' && !state.t.matches('*')",
+        "state.t.matches('a') || state.t.matches(')')", "['a'].exists(x, x.matches('('))", "'a'.matches('(')",
+        "[state.t.matches('(')][0]", "state.t.matches('(') ? true : false",
+    ],
+)  # fmt: skip
+def test_a_pattern_that_cannot_be_read_is_refused_at_load_with_its_place(expression: str):
+    with pytest.raises(DefinitionError) as refused:
+        load(expression)
+    (issue,) = refused.value.errors
+    assert issue.pointer == "/nodes/a/next/0/if"
+    assert "regular expression" in issue.message
+    assert issue.hint is not None and "RE2" in issue.hint
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["state.t.matches('^[a-z]+$')", "state.t.matches(r'\\d')", "matches(state.t, 'a|b')", "state.t.matches(state.t)",
+     "state.t.matches('(' + state.t)", "state.t.matches('a,(b)')"],
+)  # fmt: skip
+def test_other_patterns_load(expression: str):
+    load(expression)
