@@ -14,6 +14,7 @@ from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.polling import folder_changes, until_sure
 from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
+from graphflow.authored_files import read_authored
 from graphflow.errors import AgentNotFound
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.suggestions import nearest
@@ -202,7 +203,7 @@ class AgentRegistry:
     def _scan(self) -> dict[str, bytes | str]:
         """Key → the agent file's bytes, or why it can't be read; hidden files (of editors) are skipped."""
         try:
-            files = sorted(file for file in self.folder.glob(f"[!.]*{SUFFIX}") if file.is_file())
+            files = sorted(file for file in self.folder.glob(f"[!.]*{SUFFIX}") if not file.is_dir())
         except OSError:
             return {}
         return {_key_of(file): _content(file) for file in files}
@@ -226,6 +227,6 @@ def _key_of(file: Path) -> str:
 
 def _content(file: Path) -> bytes | str:
     try:
-        return file.read_bytes()
+        return read_authored(file)
     except OSError as error:
         return error.strerror or type(error).__name__

@@ -29,7 +29,7 @@ from graphflow.checkpoints.record_decoder import (
 )
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CodecError, DefinitionError, StoreError
-from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.definition.old_words import renewed
 
@@ -156,7 +156,7 @@ class _Reading:
             whole = record.ordinal == reached + 1
             folded = self._after(record, folded if whole else None)
             # A prune leaves gaps before records that no checkpoint needs, and nowhere else.
-            if folded is None and record.checkpoint:
+            if record.checkpoint and (folded is None or (folded.machine.frames and ROOT not in folded.machine.frames)):
                 _damaged(f"records before checkpoint {record.id!r} are missing")
             reached = record.ordinal
             if reached in cuts:
@@ -239,7 +239,8 @@ def _check_document(data: bytes) -> None:
 def _read(place: str, read: Any, data: Any) -> Any:
     try:
         return read(data)
-    except (CodecError, *codec.MISFITS) as error:
+    # AssertionError: what the core takes for granted of patches that it made itself.
+    except (AssertionError, CodecError, *codec.MISFITS) as error:
         raise codec.unreadable(error, place) from error
     except DefinitionError as error:
         _damaged(f"{place} is not valid: {error}")

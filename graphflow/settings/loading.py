@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from graphflow.authored_files import read_authored
 from graphflow.errors import DefinitionError, Issue
 from graphflow.settings.table import (
     MCP_FIELDS,
@@ -92,12 +94,14 @@ def _section(section: str, rows: Mapping[str, Setting], values: Mapping[str, Any
 
 def _merged_environ(base: Path, environ: Mapping[str, str], issues: list[Issue]) -> dict[str, str]:
     dotenv = base / ".env"
-    if not dotenv.is_file():
+    # A folder of this name is a virtual environment, which some people call so.
+    if not dotenv.exists() or dotenv.is_dir():
         return dict(environ)
     from dotenv import dotenv_values
 
     try:
-        from_file = {name: value for name, value in dotenv_values(dotenv, encoding="utf-8").items() if value}
+        text = io.StringIO(read_authored(dotenv).decode("utf-8"), newline=None)
+        from_file = {name: value for name, value in dotenv_values(stream=text).items() if value}
     except (OSError, UnicodeDecodeError) as error:
         issues.append(Issue(pointer="", message=f"can't be read: {error}", file=".env", kind="syntax"))
         return dict(environ)
@@ -116,7 +120,7 @@ def _read_toml(base: Path, name: str, issues: list[Issue]) -> dict[str, Any]:
     path = base / name
     try:
         # `utf-8-sig` accepts the byte order mark that editors on Windows write.
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_authored(path).decode("utf-8-sig"))
     except FileNotFoundError:
         return {}
     except tomllib.TOMLDecodeError as error:

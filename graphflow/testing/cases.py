@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.authored_files import read_authored
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.events import ActionStart, Event, NodeStart, ToolStart
@@ -77,7 +78,7 @@ def load_cases(path: Path) -> CaseFile:
         DefinitionError: it can't be read, or breaks a rule of its form.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=CaseFile)
+        found = msgspec.json.decode(read_authored(path), type=CaseFile)
         if not found.cases:
             raise ScriptError("`cases` is empty, so nothing would be tested")
         for case in found.cases:

@@ -169,10 +169,10 @@ def test_a_recheck_sees_tools_that_came_or_went(folder):
 def test_an_unreadable_file_is_reported_with_the_reason(folder, registry, monkeypatch):
     file = write(folder, "a", plain())
 
-    def refuse(self: Path) -> bytes:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("graphflow.agents.registry.read_authored", refuse)
     registry.reload()
     [refused] = registry.invalid()
     assert refused.errors[0].render() == f"{file}: can't be read: Permission denied"

@@ -10,16 +10,20 @@ from graphflow.errors import DefinitionError
 STATE = {"type": "object", "properties": {"t": {"type": "string", "default": ""}}}
 
 
+def nothing() -> dict[str, str]:
+    return {}
+
+
 def load(expression: str) -> None:
     nodes = {"a": {"use": "fn:x", "next": [{"if": expression, "to": "end"}, {"to": "end"}]}}
-    load_graph({"graphflow": "1", "start": "a", "state": STATE, "nodes": nodes}, functions={"x": lambda: {}})
+    load_graph({"graphflow": "1", "start": "a", "state": STATE, "nodes": nodes}, functions={"x": nothing})
 
 
 @pytest.mark.parametrize(
     "expression",
     [
         "state.t.matches('(')", "matches(state.t, '(')", "state.t.matches('(' + '[')", "state.t.matches(('('))",
-        "state.t.matches(r'\\')", 'state.t.matches("a**")', "state.t.matches('''[''')", "state.t.matches('(?<!a)b')",
+        'state.t.matches("a**")', "state.t.matches('''[''')", "state.t.matches('(?<!a)b')",
         "state.t.matches('a{2000}')", "state.t.matches('\\\\1')", "state.t == 'x' && !state.t.matches('*')",
         "state.t.matches('a') || state.t.matches(')')", "['a'].exists(x, x.matches('('))", "'a'.matches('(')",
         "[state.t.matches('(')][0]", "state.t.matches('(') ? true : false",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +55,7 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
     found: list[Issue]
     for given in paths:
         path = Path(given)
-        if not path.exists():
+        if not os.path.lexists(path):
             stop(exits.USAGE, f"no file or folder {given!r}")
         own = [issue for issue in app.errors() if _lies_in(issue, path)]
         files, found = 0, []
@@ -68,14 +69,14 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
 
 def _lies_in(issue: Issue, path: Path) -> bool:
     """Whether the error's file is this one, or one below this folder."""
-    return issue.file is not None and Path(issue.file).resolve().is_relative_to(path.resolve())
+    return issue.file is not None and _real(issue.file).is_relative_to(_real(path))
 
 
 def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
     """The agents of a folder, checked against each other."""
     registry = app.agents
     # Agents refer to each other by key, so another folder needs a registry of its own.
-    if folder.resolve() != registry.folder.resolve():
+    if _real(folder) != _real(registry.folder):
         from graphflow.agents.registry import AgentRegistry
         from graphflow.nodes.kinds import NodeKinds
 
@@ -101,6 +102,11 @@ def _file(app: Application, path: Path) -> tuple[int, list[Issue]]:
         return 1, sorted(error.errors, key=_place)
 
 
+def _real(path: str | Path) -> Path:
+    # `Path.resolve` raises for links that lead in a circle.
+    return Path(os.path.realpath(path))
+
+
 def _place(issue: Issue) -> tuple[str, int, int, str]:
     return issue.file or "", issue.line or 0, issue.column or 0, issue.pointer
 
@@ -112,7 +118,9 @@ def _relative(issue: Issue) -> str:
     if issue.file is None:
         return issue.render()
     try:
-        shown = Path(issue.file).resolve().relative_to(Path.cwd()).as_posix()
+        # A link is shown under its own name.
+        file = Path(issue.file)
+        shown = (_real(file.parent) / file.name).relative_to(Path.cwd()).as_posix()
     except ValueError:
         shown = issue.file
     return dataclasses.replace(issue, file=shown).render()

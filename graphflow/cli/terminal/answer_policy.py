@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from graphflow.authored_files import read_authored
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import interactive, one_line_json, stop
 from graphflow.cli.terminal.question_text import Leave, is_question
@@ -108,7 +109,7 @@ def policy_of(word: str) -> Policy:
     # The words win over a file of that name; `./ask` names the file.
     if word in ("ask", "deny", "all"):
         return Policy((AnswerRule(decision=_WORDS[word]),))
-    if not Path(word).is_file():
+    if not Path(word).exists():
         stop(exits.USAGE, f"--approve takes ask, deny, all, or a rules file, not {word!r}")
     return Policy(_rules(Path(word)))
 
@@ -116,7 +117,7 @@ def policy_of(word: str) -> Policy:
 def _rules(path: Path) -> tuple[AnswerRule, ...]:
     """A list of rules, or an object tool → `all`, `deny` or `ask`."""
     try:
-        data = msgspec.json.decode(path.read_bytes())
+        data = msgspec.json.decode(read_authored(path))
         if isinstance(data, dict):
             data = [{"tool": tool, "decision": _WORDS.get(str(word), word)} for tool, word in data.items()]
         rules = msgspec.convert(data, tuple[AnswerRule, ...])

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graphflow.authored_files import read_authored
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.json_scanner import Scanned, scan
 
@@ -94,7 +95,7 @@ def read_source(path: str | Path, *, strict: bool = True) -> Source:
     # Bytes and not text: the place of the first byte that is not UTF-8 is part of the error.
     name = str(path)
     try:
-        content = Path(path).read_bytes()
+        content = read_authored(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise DefinitionError(

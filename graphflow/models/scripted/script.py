@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.authored_files import read_authored
 from graphflow.models.deltas import Usage
 
 Text = str | dict[str, str]
@@ -132,7 +133,7 @@ def load_script(path: str | Path) -> Script:
         ScriptError: it can't be read, or breaks a rule of its form.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_authored(path)
     except OSError as error:
         raise ScriptError(f"script {str(path)!r} can't be read: {error}") from error
     return parse_script(data, name=str(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePath
 
@@ -63,12 +64,12 @@ class Toolbox:
         """The files of both folders, or those that are this path or lie below it."""
         folders = (self._tool_folder, self._viewport_folder)
         files = [folder.folder / name for folder in folders for name in folder.contents]
-        return [str(file) for file in files if path is None or file.resolve().is_relative_to(path.resolve())]
+        return [str(file) for file in files if path is None or _real(file).is_relative_to(_real(path))]
 
     def reads(self, path: Path) -> bool:
         """Whether a path is one of the two folders, or a file in one of them."""
-        folders = [folder.folder.resolve() for folder in (self._tool_folder, self._viewport_folder)]
-        return path.resolve() in folders or path.resolve().parent in folders
+        folders = [_real(folder.folder) for folder in (self._tool_folder, self._viewport_folder)]
+        return _real(path) in folders or _real(path).parent in folders
 
     async def refresh(self) -> None:
         """Takes changed tool files and viewports into service."""
@@ -127,3 +128,8 @@ def _is_whole_viewport(name: str, content: bytes | str) -> bool:
     """An HTML file does not tell whether it is whole, but that an empty one is not."""
     # Editors truncate before they write, so the empty file is the state that a reader is most likely to catch.
     return bool(content) if PurePath(name).suffix == ".html" else _is_json(name, content)
+
+
+def _real(path: Path) -> Path:
+    # `Path.resolve` raises for links that lead in a circle.
+    return Path(os.path.realpath(path))

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any
 
+from graphflow.authored_files import read_authored
 from graphflow.errors import Issue
 from graphflow.tools.files.tool_file_parser import (
     FIELDS,
@@ -60,7 +61,7 @@ def load_tool_files(folder: Path, registry: ToolRegistry) -> ToolFiles:
 def read_folder(folder: Path, suffixes: tuple[str, ...]) -> dict[str, bytes | str]:
     """File name → the file's bytes, or why it can't be read; hidden files are skipped."""
     try:
-        found = sorted(file for file in folder.glob("[!.]*") if file.suffix in suffixes and file.is_file())
+        found = sorted(file for file in folder.glob("[!.]*") if file.suffix in suffixes and not file.is_dir())
     except OSError:
         return {}
     # All contents before anything is parsed: the table is made of one look at the folder.
@@ -69,7 +70,7 @@ def read_folder(folder: Path, suffixes: tuple[str, ...]) -> dict[str, bytes | st
 
 def _content(file: Path) -> bytes | str:
     try:
-        return file.read_bytes()
+        return read_authored(file)
     # Without the path, which the error of the file names anyway.
     except OSError as error:
         return error.strerror or type(error).__name__
