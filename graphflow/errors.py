@@ -27,6 +27,8 @@ Codes cross processes and reach models, so they never change; texts may.
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -170,6 +172,31 @@ class Issue:
         return {k: str(v) if k == "hint" else v for k, v in self.__dict__.items() if v is not None}
 
 
+MAX_ALIKE = 20
+"""Issues of one kind that are listed; of more nobody reads the rest."""
+_NAMED = re.compile(r"""'[^']*'|"[^"]*"|/\S+|\d+""")
+
+
+def summed_up(issues: Sequence[Issue]) -> list[Issue]:
+    """The issues; of many that differ only in their names and numbers the first ones, and how many follow."""
+    if len(issues) <= MAX_ALIKE:
+        return list(issues)
+    groups: dict[tuple[str, str, str | None, str], list[Issue]] = {}
+    for issue in issues:
+        alike = issue.severity, issue.kind, issue.file, _NAMED.sub("…", issue.message)
+        groups.setdefault(alike, []).append(issue)
+    # By identity: the same issue may be listed twice.
+    left_out: dict[int, Issue | None] = {}
+    for (*_, pattern), group in groups.items():
+        rest = group[MAX_ALIKE:]
+        if len(rest) > 1:
+            message = f"{len(rest)} more like these, up to {rest[-1].pointer}: {pattern}"
+            left_out |= {id(issue): None for issue in rest}
+            left_out[id(rest[0])] = dataclasses.replace(rest[0], message=message, hint=None)
+    listed = (left_out.get(id(issue), issue) for issue in issues)
+    return [issue for issue in listed if issue is not None]
+
+
 class DefinitionError(GraphflowError):
     """A rejected document, with all its errors at once."""
 
@@ -177,7 +204,7 @@ class DefinitionError(GraphflowError):
 
     def __init__(self, errors: Sequence[Issue]) -> None:
         self.errors = tuple(errors)
-        super().__init__("\n".join(issue.render() for issue in self.errors))
+        super().__init__("\n".join(issue.render() for issue in summed_up(self.errors)))
 
 
 class NodeFailed(GraphflowError):

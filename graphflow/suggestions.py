@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable
+from functools import lru_cache
 
 MAX_COMPARED = 20
 """Words that one search compares in full; of more, those that begin or end most like the wrong one."""
@@ -13,12 +14,11 @@ def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str
     """The allowed word that `wrong` most likely means, whatever its case; None when none is near."""
     import difflib
 
-    sought, folded = wrong.casefold(), dict[str, str]()
-    for word in sorted(allowed):
-        folded.setdefault(word.casefold(), word)
+    sought, words = wrong.casefold(), _words(tuple(allowed))
+    folded = words.folded
     # A comparison takes 50 µs. A document of thousands of nodes with a wrong name in each would take minutes.
     if len(folded) > MAX_COMPARED:
-        folded = {word: folded[word] for word in _alike(sought, folded)}
+        folded = {word: folded[word] for word in words.alike(sought)}
     near = difflib.get_close_matches(sought, folded, n=3, cutoff=likeness)
     if not near:
         return None
@@ -26,14 +26,27 @@ def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str
     return folded[(swapped or near)[0]]
 
 
-def _alike(sought: str, words: Iterable[str]) -> list[str]:
-    """The words that begin or end most like this one: its neighbours in the order of their letters, and from behind."""
-    out: list[str] = []
-    for turn in (1, -1):
-        lined = sorted(word[::turn] for word in words)
-        at, reach = bisect(lined, sought[::turn]), MAX_COMPARED // 4
-        out += [word[::turn] for word in lined[max(0, at - reach) : at + reach]]
-    return out
+class _Words:
+    """Allowed words, in the orders in which they are searched."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.sorted = sorted(set(words))
+        self.folded: dict[str, str] = {}
+        for word in self.sorted:
+            self.folded.setdefault(word.casefold(), word)
+        self._lined = [(turn, sorted(word[::turn] for word in self.folded)) for turn in (1, -1)]
+
+    def alike(self, sought: str) -> list[str]:
+        """The words that begin or end most like this one: its neighbours in the order of their letters, and from behind."""
+        out: list[str] = []
+        for turn, lined in self._lined:
+            at, reach = bisect(lined, sought[::turn]), MAX_COMPARED // 4
+            out += [word[::turn] for word in lined[max(0, at - reach) : at + reach]]
+        return out
+
+
+# Thousands of wrong names in one document are compared with the same words.
+_words = lru_cache(maxsize=4)(_Words)
 
 
 class Suggestion(str):  # noqa: SLOT000 - it has attributes
@@ -59,7 +72,7 @@ def meant(wrong: str, allowed: Iterable[str]) -> Suggestion | None:
 
 def choose(wrong: str, allowed: Iterable[str], *, none: str = "none is known", limit: int = 20) -> str:
     """A hint: `did you mean 'judge'? one of approve, judge, plan`; without a near word the allowed ones alone."""
-    words = sorted(set(allowed))
+    words = _words(tuple(allowed)).sorted
     near = meant(wrong, words)
     listing = listed(words, none=none, limit=limit)
     if near is None:

@@ -15,7 +15,7 @@ from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.polling import folder_changes, until_sure
 from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.authored_files import read_authored
-from graphflow.errors import AgentNotFound
+from graphflow.errors import AgentNotFound, summed_up
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.suggestions import nearest
 
@@ -165,7 +165,7 @@ class AgentRegistry:
 
     def _notify(self, change: AgentChanges) -> None:
         for refused in change.invalid:
-            for issue in refused.errors:
+            for issue in summed_up(refused.errors):
                 log.warning("agents: %s", issue.render())
         if change:
             # A copy: a listener may remove itself.

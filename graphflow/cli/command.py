@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import close_quietly, columns, note
-from graphflow.errors import DefinitionError, GraphflowError
+from graphflow.errors import DefinitionError, GraphflowError, summed_up
 from graphflow.faces import spoken
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,7 +84,7 @@ def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:
 def report(error: GraphflowError, thread_id: str | None = None) -> int:
     """Prints an error to stderr with the next step; returns its exit code."""
     if isinstance(error, DefinitionError):
-        for issue in error.errors:
+        for issue in summed_up(error.errors):
             note(f"{issue.severity}: {issue.render()}")
     else:
         note(f"graphflow: {spoken(error.message, 'cli')}")

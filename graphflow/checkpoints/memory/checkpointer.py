@@ -470,7 +470,7 @@ class MemoryCheckpointer(MemoryQueues):
         thread_id: str | None = None,
         change: Rewrite | None = None,
     ) -> str:
-        from graphflow.checkpoints.import_check import checked_copy
+        from graphflow.checkpoints.imports.readable import checked_copy
 
         exported = await checked_copy(lines)
         with self._lock:

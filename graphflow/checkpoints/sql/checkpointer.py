@@ -205,7 +205,7 @@ class SqlCheckpointer(ABC):
         thread_id: str | None = None,
         change: Rewrite | None = None,
     ) -> str:
-        from graphflow.checkpoints.import_check import checked_copy
+        from graphflow.checkpoints.imports.readable import checked_copy
         from graphflow.checkpoints.sql import transfer
 
         exported = await checked_copy(lines)

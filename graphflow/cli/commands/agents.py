@@ -12,6 +12,7 @@ from graphflow.cli.startup import agent_named, opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, say_json, say_table
 from graphflow.cli.terminal.steps import say_drawing
+from graphflow.errors import summed_up
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
@@ -37,7 +38,7 @@ async def list_agents(as_json: AsJson = False) -> int:
         else:
             note(f"no agents found in {app.settings.agents.dir}; `graphflow new NAME` creates one")
         for agent in refused:
-            for issue in agent.errors:
+            for issue in summed_up(agent.errors):
                 note(f"{issue.severity}: {issue.render()}")
     # A script that reads the list must not take half of the agents for all of them.
     return exits.USAGE if refused else exits.OK
@@ -60,7 +61,7 @@ async def show_agent(
         # The key is what was typed, the instructions follow as a block, and an icon is for pages.
         if name not in ("key", "instructions", "icon"):
             say(f"{name:<12} {' '.join(value) if isinstance(value, list | tuple) else value}", indent=" " * 13)
-    for issue in loaded.warnings:
+    for issue in summed_up(loaded.warnings):
         say(f"{'warning':<12} {issue.render()}", indent=" " * 13)
     if loaded.instructions:
         say(f"\n{loaded.instructions.strip()}")

@@ -34,7 +34,7 @@ async def doctor(
     online: Annotated[bool, typer.Option("--online", help="Test each key by one short call, which may cost.")] = False,
 ) -> int:
     """Check Python, versions, settings, write access, the store, the port, keys, the model and the agents."""
-    from graphflow.errors import DefinitionError
+    from graphflow.errors import DefinitionError, summed_up
     from graphflow.settings import load_settings
 
     findings = list(_python())
@@ -42,7 +42,7 @@ async def doctor(
         settings = load_settings()
     except DefinitionError as error:
         # Every other check needs the settings, so these are all that can be reported.
-        findings += [("settings", "error", issue.render()) for issue in error.errors]
+        findings += [("settings", "error", issue.render()) for issue in summed_up(error.errors)]
     else:
         quiet_logs(settings)
         findings += [("settings", "warning", text) for text in settings.warnings]

@@ -28,6 +28,7 @@ def validate(
     as_json: AsJson = False,
 ) -> int:
     """Check agent files, tool files and viewports. Each error has its position, JSON pointer and remedy. Exit code 2 on any error."""
+    from graphflow.errors import summed_up
     from graphflow.service.application import Application
 
     settings = settings_of()
@@ -40,7 +41,7 @@ def validate(
     if as_json:
         say_json({"files": checked, "valid": not errors, "errors": [issue.as_dict() for issue in issues]})
     else:
-        for issue in issues:
+        for issue in summed_up(issues):
             say(f"{issue.severity}: {_relative(issue)}", indent="  ")
         note(_summary(checked, len(errors), len(issues) - len(errors)))
     return exits.USAGE if errors else exits.OK

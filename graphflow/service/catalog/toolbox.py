@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePath
 
-from graphflow.errors import Issue
+from graphflow.errors import Issue, summed_up
 from graphflow.service.catalog.watched_folders import Contents, WatchedFolder
 from graphflow.settings import Settings
 from graphflow.tools.files.json_files import read_json
@@ -100,7 +100,7 @@ class Toolbox:
     def _tell(self) -> None:
         """Logs what is newly wrong."""
         # Compared with the last time, or every look at the folder would log the same errors again.
-        texts = [issue.render() for issue in self.errors()]
+        texts = [issue.render() for issue in summed_up(self.errors())]
         for text in texts:
             if text not in self._told:
                 log.warning("tools: %s", text)

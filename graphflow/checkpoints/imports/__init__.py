@@ -1,0 +1,1 @@
+"""What an exported thread has to be before a store takes it."""
