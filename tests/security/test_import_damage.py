@@ -36,9 +36,10 @@ def registered() -> Iterator[None]:
     before = dict(registry._by_type), dict(registry._by_name)
     kinds.register()
     yield
-    for table, kept in zip((registry._by_type, registry._by_name), before, strict=True):
-        table.clear()
-        table.update(kept)
+    registry._by_type.clear()
+    registry._by_type.update(before[0])
+    registry._by_name.clear()
+    registry._by_name.update(before[1])
 
 
 def exported(name: str) -> Lines:

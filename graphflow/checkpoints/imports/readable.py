@@ -176,7 +176,8 @@ class _Reading:
             folded = _read(f"record {record.id!r}", lambda bodies: fold_records(before, bodies), [body])
         if record.snapshot is not None:
             folded = decode_snapshot(record.snapshot, self._copy.thread.thread_id)
-        if not isinstance(meta.run_id, str | None):
+        run_id: Any = meta.run_id
+        if run_id is not None and not isinstance(run_id, str):
             _damaged(f"record {record.id!r} names no run")
         _read(
             f"the log of record {record.id!r}",

@@ -8,7 +8,7 @@ from itertools import islice
 
 from graphflow.graph.expressions.ast import Outline
 from graphflow.graph.expressions.environment import Problem
-from graphflow.graph.expressions.parser import tokens
+from graphflow.graph.expressions.parser import Token, tokens
 from graphflow.suggestions import Suggestion, nearest
 
 FUNCTIONS = (
@@ -45,7 +45,7 @@ def literal_patterns(outline: Outline) -> Iterator[tuple[int, str]]:
     for at, name in outline.calls:
         if name != "matches":
             continue
-        depth, argument = 0, []
+        depth, argument = 0, list[Token]()
         # The pattern is the last argument, both of `text.matches(pattern)` and of `matches(text, pattern)`.
         for kind, word, place in islice(tokens(outline.text, at), 1, None):
             if word in ("(", "[", "{"):
