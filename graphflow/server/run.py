@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 
@@ -13,6 +15,7 @@ from graphflow.addresses import is_loopback
 from graphflow.errors import GraphflowError
 from graphflow.runtime.collector import relax_collector
 from graphflow.server.app import create_app, stop
+from graphflow.server.connections import BoundedProtocol, OneLine, survive_exhaustion
 from graphflow.server.listening import listen_on, plain_host
 from graphflow.service.application import Application
 from graphflow.settings import Settings
@@ -37,7 +40,14 @@ class Server(uvicorn.Server):
         Raises:
             GraphflowError: the address can't be had, or the application can't be opened.
         """
-        await super().serve(listen_on(self.config.host, self.config.port) if sockets is None else sockets)
+        listening = listen_on(self.config.host, self.config.port) if sockets is None else sockets
+        survive_exhaustion(asyncio.get_running_loop())
+        logger, one_line = logging.getLogger("uvicorn.error"), OneLine()
+        logger.addFilter(one_line)
+        try:
+            await super().serve(listening)
+        finally:
+            logger.removeFilter(one_line)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -100,6 +110,7 @@ def make_server(
         )
     config = uvicorn.Config(
         create_app(application, tokens=tokens),
+        http=partial(BoundedProtocol, bounds=settings),  # type: ignore[arg-type] # called as the class would be
         host=host,
         port=settings.port if port is None else port,
         # Logging is set up by the process, and `AccessLog` writes the request lines.

@@ -55,6 +55,15 @@ class ServerSettings:
     max_body_bytes: int = _setting(
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
     )
+    max_connections: int = _setting(
+        1_000, "Open connections; a further one is answered with 503 and closed.", unit="connections", least=1
+    )
+    request_head_s: float = _setting(
+        15.0, "Time for the head of a request to arrive; then the connection is closed.", unit="s", least=0.1
+    )
+    request_body_s: float = _setting(
+        60.0, "Time without progress after which a connection with an unfinished body is closed.", unit="s", least=0.1
+    )
     max_requests_per_minute: int | None = _setting(
         None,
         "Requests that a token may make in a minute; more are refused with 429. None: no limit.",

@@ -1,0 +1,129 @@
+"""Connections that are bounded: so many, a head within seconds, a body that goes on; a malformed request is one line of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from graphflow.settings.table import ServerSettings
+
+log = logging.getLogger("graphflow.server")
+QUIET_S = 10.0
+"""Between two lines about a process that has no file descriptors left."""
+_FULL = "the server has as many connections as the setting server.max_connections allows; retry later\n"
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection; see `ServerSettings` for its bounds."""
+
+    def __init__(self, *args: Any, bounds: ServerSettings, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._bounds = bounds
+        self._deadline: asyncio.TimerHandle | None = None
+        self._in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the base
+        super().connection_made(transport)
+        if len(self.connections) > self._bounds.max_connections:
+            head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close\r\nretry-after: 1\r\n"
+            transport.write(f"{head}content-length: {len(_FULL)}\r\n\r\n{_FULL}".encode())
+            transport.close()
+            return
+        self._bound_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._bound()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # uvicorn's own limit holds until the next request begins.
+        if self.timeout_keep_alive_task is not None:
+            self._unbound()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unbound()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # a part of another answer has been sent already
+            self.transport.close()
+
+    # --- time limits
+
+    def _bound(self) -> None:
+        """Sets the time limit of what the client sends now."""
+        state = self.conn.their_state
+        if state is h11.IDLE:
+            self._bound_head()
+        elif state is h11.SEND_BODY:
+            # Anew with each piece: a large body may take long, as long as it goes on.
+            self._arm(self._bounds.request_body_s, in_head=False)
+        else:
+            self._unbound()
+
+    def _bound_head(self) -> None:
+        # Once for the whole head: a byte now and then must not keep it open.
+        if not self._in_head:
+            self._arm(self._bounds.request_head_s, in_head=True)
+
+    def _arm(self, seconds: float, *, in_head: bool) -> None:
+        self._unbound()
+        self._in_head = in_head
+        self._deadline = self.loop.call_later(seconds, self._expired)
+
+    def _unbound(self) -> None:
+        self._in_head = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expired(self) -> None:
+        # The client can't go on while nobody reads what it has sent.
+        if not self._in_head and self.flow.read_paused:
+            self._arm(self._bounds.request_body_s, in_head=False)
+            return
+        self._deadline = None
+        self.transport.close()
+
+
+class OneLine(logging.Filter):
+    """Takes the trace off what uvicorn reports about requests that are no HTTP: it shows h11's code and nothing of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if isinstance(error, h11.ProtocolError):
+            record.msg, record.args = "a client broke the protocol: %s", (error,)
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return True
+
+
+def survive_exhaustion(loop: asyncio.AbstractEventLoop) -> None:
+    """Reports a process without file descriptors in one line now and then; asyncio goes on accepting a second later.
+
+    Without this it prints a trace for each connection that waits.
+    """
+    before = loop.get_exception_handler()
+    last = float("-inf")
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            if loop.time() - last >= QUIET_S:
+                last = loop.time()
+                log.error("new connections wait: %s; raise the limit of open files (ulimit -n)", error.strerror)
+        elif before is not None:
+            before(loop, context)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
