@@ -185,9 +185,13 @@ def _complaints(text: str) -> Iterable[Complaint]:
         yield Complaint(1, 1, _undecorated(text))
 
 
+# The text may hold a model's words: white space is tried from its beginning only.
+_DECORATION = re.compile(r"^(?:[A-Z_]++: )++|(?<!\s)\s*+\[[A-Z_]++\]$")
+
+
 def _undecorated(text: str) -> str:
     """The library's message without its status word: `INVALID_ARGUMENT: divide by zero` → `divide by zero`."""
-    return re.sub(r"^(?:[A-Z_]+: )+|\s*\[[A-Z_]+\]$", "", text.strip())
+    return _DECORATION.sub("", text.strip())
 
 
 def type_word(name: str) -> str:
