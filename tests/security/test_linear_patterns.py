@@ -25,6 +25,7 @@ PIECES = (
 )  # fmt: skip
 AT_ONE_PLACE = {
     "graphflow.graph.expressions.parser._TOKEN",
+    "graphflow.id_rule._ID",
     "graphflow.runtime.history.provenance._ABOVE",
     "graphflow.runtime.history.replay._WITH_VISIT",
     "graphflow.tools.running.templates._HEAD",
