@@ -165,6 +165,7 @@ async def call_model(
     asked = [HumanMessage(content=messages)] if isinstance(messages, str) else list(messages)
     request = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
+    ctx.offered = (ctx.offered or frozenset()) | offered.keys()
     mine = chosen_options(ctx, document)
     given = options_from_document({**(document.options or {}), **mine, **(options or {})})
     chosen = options_of({"schema": form.schema}, given, bool(offered), False)

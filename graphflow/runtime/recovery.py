@@ -153,7 +153,8 @@ class Recovery(ABC):
         if host is not None and row.facts.status == "running" and (self.takes_over or waiting is not None):
             try:
                 # One that was handed over has lost no process.
-                run = await launch_resume(host, thread_id, hold_ms=hold_ms, counted=row.owner is not None)
+                # Nobody follows it here, so it is not held for answers: who waits for it is told at once that it asks.
+                run = await launch_resume(host, thread_id, hold_ms=0, counted=row.owner is not None)
                 run.unasked = True
                 return run
             except GraphflowError as refusal:

@@ -56,6 +56,30 @@ def test_an_approval_is_answered_by_a_command_with_its_text(terminal, typed: str
     assert chat.ends() == 0
 
 
+@pytest.mark.parametrize("begins", ["e", "r", "s", "/edit {bad"])
+def test_a_decision_that_is_typed_where_a_value_is_asked_for_is_that_decision(terminal, begins: str):
+    chat = begun(terminal)
+    chat.enters(begins)
+    chat.sees(r"(command \[ls\]|why|result to give instead):")
+    chat.enters("/reject not today")
+    chat.sees("not today")
+    chat.sees("›")
+    chat.enters("/quit")
+    assert chat.ends() == 0
+    assert "edit bash" not in chat.text and "/reject" not in chat.text.rpartition("not today")[2]
+
+
+def test_arguments_are_edited_by_one_json_object_at_the_prompt_for_the_first_too(terminal):
+    chat = begun(terminal)
+    chat.enters("e")
+    chat.sees(r"command \[ls\]:")
+    chat.enters('{"command": "pwd"}')
+    chat.sees(r'"command":"pwd"')
+    chat.sees("completed")
+    chat.enters("/quit")
+    assert chat.ends() == 0
+
+
 def test_what_is_no_answer_is_explained_at_the_question(terminal):
     chat = begun(terminal)
     for typed in ("perhaps", "approve nothing yet", "/nope"):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from graphflow import Context, Graph, MemoryCheckpointer, NodeRunOver
+from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.testing import FakeClock
 from tests.launching import launch
 from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
@@ -152,3 +154,30 @@ async def test_a_node_cancelled_by_the_engine_is_no_cancellation_from_outside_wh
         raise asyncio.CancelledError
 
     assert (await compile_graph(graph).run({}, "t")).status == "completed"
+
+
+async def test_a_run_whose_process_is_gone_before_it_hears_of_its_cancellation_is_cancelled_all_the_same(
+    store: Checkpointer,
+) -> None:
+    clock, inside, graph = FakeClock(), asyncio.Event(), Graph(Counter)
+
+    @graph.node
+    async def work(state: Any) -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    app = graph.compile(checkpointer=store, clock=clock)
+    live = await launch(app, {}, "t")
+    await inside.wait()
+    assert live.task is not None
+    live.executor.abandoned = True
+    live.task.cancel()
+    await asyncio.gather(live.task, return_exceptions=True)
+    await store.take("t", owner="elsewhere/-/00000000-0000-0000-0000-000000000000", now=clock.now_ms(), lease_ms=15_000)
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        cancelling = group.create_task(app.thread("t").cancel())
+        while not await store.queue("t", kind="stop"):
+            await asyncio.sleep(0)
+        clock.advance(16)
+    assert cancelling.result() is True
+    assert (await app.thread("t").result()).status == "cancelled"

@@ -350,3 +350,39 @@ async def test_an_error_that_quotes_a_key_is_masked_wherever_it_goes(compile_gra
     assert "abcdefghijkl" not in repr(events) + repr(result)
     assert result.error is not None
     assert result.error["code"] == "provider_error"
+
+
+@pytest.mark.parametrize("offered", [["look", "wipe"], ["look"], []])
+@pytest.mark.parametrize("approval", [None, "REQUIRE_APPROVAL", {"wipe": "REQUIRE_APPROVAL"}])
+async def test_calls_that_a_node_runs_itself_are_held_to_what_it_offered_and_to_the_approval(
+    offered: list[str], approval: Any
+) -> None:
+    did: list[str] = []
+
+    @tool(effects="write")
+    def wipe() -> str:
+        """Wipes."""
+        did.append("wiped")
+        return "done"
+
+    @tool(effects="read")
+    def look() -> str:
+        """Looks."""
+        return "nothing"
+
+    async def work(state: Any, ctx: Context) -> dict[str, Any]:
+        answer = await ctx.call_model("wipe it", tools=offered)
+        (result,) = await ctx.tool.run_all(answer.tool_calls, ctx)
+        return {"said": [result.status, result.error and result.error.code]}
+
+    graph = Graph(Said, tools=["look", "wipe"], **({} if approval is None else {"approval": approval}))
+    graph.node(work, name="work")  # type: ignore[call-overload] # as in `graph_of`
+    script = {"turns": [{"tool_calls": [{"name": "wipe", "arguments": {}}]}]}
+    app = graph.compile(checkpointer=MemoryCheckpointer(), tools=[wipe, look], model=ScriptedModel(script))
+    result = await app.run({}, "t")
+    if "wipe" not in offered:
+        assert (list(result.state.said), did) == (["error", "NOT_FOUND"], [])
+    elif approval is None:
+        assert (list(result.state.said), did) == (["success", None], ["wiped"])
+    else:
+        assert ([one.kind for one in result.interrupts], did) == (["approval"], [])

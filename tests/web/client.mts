@@ -51,6 +51,8 @@ async function form(): Promise<void> {
   const waits = await client.POST("/api/query", { body: { message: "Hello", agentKey: "ask", stream: false } });
   // One answer of two: a stream is text, `stream: false` gives the envelope.
   if (!waits.data || !("code" in waits.data)) throw new Error("not one JSON body");
+  // Of the two, only a run in the background is answered by its links.
+  if ("links" in waits.data.data) throw new Error("not asked for in the background");
   const { chatId, runId, interrupts } = waits.data.data;
   const question = interrupts?.[0];
   if (!chatId || !question) throw new Error("nobody asks");

@@ -105,9 +105,11 @@ class Chat:
         for interrupt in open_:
             note(f"  {question_line(interrupt)}")
         if any(is_question(interrupt.kind) for interrupt in open_):
-            note("/resume asks; /approve, /reject WHY and /edit answer an approval; /fork and /rewind go on without it")
+            note(
+                "/resume asks; /approve, /reject WHY and /edit answer an approval; /rewind, or /fork from an earlier checkpoint, goes on without it"
+            )
         elif open_:
-            note("/resume continues when it is due; /fork and /rewind go on without it")
+            note("/resume continues when it is due; /rewind, or /fork from an earlier checkpoint, goes on without it")
         return open_
 
     async def begun(self) -> bool:

@@ -42,6 +42,7 @@ CHOICES: dict[str, tuple[tuple[str, str, str], ...]] = {
 LATER = "leave the question open; `graphflow inbox list` shows it"
 _WITH_TEXT = frozenset({"edit", "reject", "respond", "result"})
 """Decisions that take what follows them on the line."""
+_DECISIONS = frozenset(word for kind in ("approval", "outcome_unknown") for _, word, _ in CHOICES[kind])
 _SYNONYMS = {
     "approval": {"y": "approve", "yes": "approve", "n": "reject", "no": "reject"},
     "breakpoint": {"y": "continue", "yes": "continue", "approve": "continue", "terminate": "cancel"},
@@ -56,6 +57,13 @@ class AnsweredElsewhere(Exception):
 
 class _LeaveOpen(Exception):
     """The person leaves the question open."""
+
+
+class _Instead(Exception):
+    """The person decides otherwise than began: by this line, such as `/reject too early` where a value was asked for."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
 
 
 async def ask_person(interrupt: Interrupt, still_open: StillOpen, first: str | None = None) -> Any:
@@ -89,15 +97,22 @@ async def _approval(interrupt: Interrupt, still_open: StillOpen, first: str | No
     payload = interrupt.payload if isinstance(interrupt.payload, Mapping) else {}
     say(f"\n{payload.get('message') or f'Run {interrupt.tool_name}?'}")
     say(f"  {interrupt.tool_name} {one_line_json(interrupt.arguments)}")
-    decision, rest = await _choice("approval", still_open, first)
-    match decision:
-        case "edit":
-            return {"decision": decision, "arguments": await _edited(interrupt.arguments, still_open, rest)}
-        case "reject":
-            return {"decision": decision, "reason": rest or await _text("why:", still_open)}
-        case "respond":
-            return {"decision": decision, "response": rest or await _text("result to give instead:", still_open)}
-    return {"decision": decision}
+    while True:
+        decision, rest = await _choice("approval", still_open, first)
+        try:
+            match decision:
+                case "edit":
+                    return {"decision": decision, "arguments": await _edited(interrupt.arguments, still_open, rest)}
+                case "reject":
+                    return {"decision": decision, "reason": rest or await _text("why:", still_open)}
+                case "respond":
+                    return {
+                        "decision": decision,
+                        "response": rest or await _text("result to give instead:", still_open),
+                    }
+            return {"decision": decision}
+        except _Instead as other:
+            first = other.line
 
 
 async def _edited(arguments: Any, still_open: StillOpen, given: str) -> Any:
@@ -109,7 +124,9 @@ async def _edited(arguments: Any, still_open: StillOpen, given: str) -> Any:
     out = dict(arguments) if isinstance(arguments, Mapping) else {}
     for name, value in list(out.items()):
         shown = value if isinstance(value, str) else one_line_json(value)
-        given = await _line(f"  {name} [{shown}]:", still_open)
+        given = await _line(f"  {name} [{shown}]:", still_open, decides=True)
+        if given.startswith("{") and isinstance(whole := json_or_text(given), dict) and whole.keys() <= out.keys():
+            return {**out, **whole}
         if given:
             # A text that looks like a number stays a text where it was one.
             out[name] = given if isinstance(value, str) else json_or_text(given)
@@ -119,10 +136,14 @@ async def _edited(arguments: Any, still_open: StillOpen, given: str) -> Any:
 async def _outcome(interrupt: Interrupt, still_open: StillOpen, first: str | None) -> dict[str, Any]:
     say(f"\nnode {interrupt.node}: unknown whether this happened")
     say(f"  {question_line(interrupt)}")
-    decision, rest = await _choice("outcome_unknown", still_open, first)
-    if decision == "result":
-        return {"decision": decision, "result": json_or_text(rest or await _text("its result:", still_open))}
-    return {"decision": decision}
+    while True:
+        decision, rest = await _choice("outcome_unknown", still_open, first)
+        if decision != "result":
+            return {"decision": decision}
+        try:
+            return {"decision": decision, "result": json_or_text(rest or await _text("its result:", still_open))}
+        except _Instead as other:
+            first = other.line
 
 
 async def _question(interrupt: Interrupt, still_open: StillOpen, first: str | None) -> Any:
@@ -204,7 +225,7 @@ async def _choice(kind: str, still_open: StillOpen, first: str | None) -> tuple[
 
 async def _text(prompt: str, still_open: StillOpen) -> str:
     while True:
-        if given := await _line(f"  {prompt}", still_open):
+        if given := await _line(f"  {prompt}", still_open, decides=True):
             return given
 
 
@@ -213,8 +234,12 @@ def _command(line: str) -> str:
     return line[1:].strip().lower() if line.startswith("/") else ""
 
 
-async def _line(prompt: str, still_open: StillOpen, *, help: bool = True) -> str:
-    """A line that is no command: `/later`, `/quit` and `/help` do the same at every prompt."""
+async def _line(prompt: str, still_open: StillOpen, *, help: bool = True, decides: bool = False) -> str:
+    """A line that is no command: `/later`, `/quit` and `/help` do the same at every prompt.
+
+    Args:
+        decides: what is asked for belongs to a decision, and `/reject` and the like are another one.
+    """
     while True:
         given = await read_line(prompt, still_open)
         match _command(given):
@@ -222,6 +247,8 @@ async def _line(prompt: str, still_open: StillOpen, *, help: bool = True) -> str
                 raise _LeaveOpen
             case "quit" | "exit":
                 raise Leave
+            case word if decides and word.partition(" ")[0] in _DECISIONS:
+                raise _Instead(given)
             case "help" if help:
                 note(
                     "  type the value and press Enter; /later leaves the question open, /quit leaves it open and quits"

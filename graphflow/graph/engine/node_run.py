@@ -66,7 +66,7 @@ class NodeRun(UsageMeter):
         """Operations that are under way."""
         self.started = 0.0
         self.limit: asyncio.Timeout | None = None
-        self.usage = self.counted = self.facts = None
+        self.usage = self.counted = self.facts = self.offered = None
         self._charged = {}
         self.finish_reason: str | None = None
         self.partial: Callable[[str], Any] | None = None

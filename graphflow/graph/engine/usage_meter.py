@@ -28,7 +28,7 @@ class UsageMeter(Context):
     its usage, or neither.
     """
 
-    __slots__ = ("_begun", "_charged", "alive", "counted", "facts", "frame", "usage")
+    __slots__ = ("_begun", "_charged", "alive", "counted", "facts", "frame", "offered", "usage")
 
     usage: dict[str, Any] | None
     """What this node run used so far."""
@@ -36,6 +36,8 @@ class UsageMeter(Context):
     """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
     facts: dict[str, Any] | None
     """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
+    offered: frozenset[str] | None
+    """Names of the tools that its own calls of models offered; None: it has made none."""
     _charged: dict[str, dict[str, Any]]
     """Key of a tool or model call that no record holds yet → its usage so far. Never changed in place."""
 

@@ -78,11 +78,15 @@ async def _died(taking: Taking, loaded: Loaded) -> dict[str, Any] | None:
     ).as_dict()
 
 
-async def cancel(host: RunHost, thread_id: str) -> bool:
-    """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one."""
+async def cancel(host: RunHost, thread_id: str, run_id: str | None = None) -> bool:
+    """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one.
+
+    Args:
+        run_id: only this one.
+    """
     async with taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
-        if loaded.machine.status not in UNFINISHED:
+        if loaded.machine.status not in UNFINISHED or run_id not in (None, loaded.machine.run_id):
             await taking.give_back()
             return False
         ended = await taking.record(loaded, lambda executor: executor.cancel())

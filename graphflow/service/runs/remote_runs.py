@@ -19,6 +19,8 @@ from graphflow.service.run_log import StoredRun, StreamFrame, is_at_rest, read_r
 
 LOOK_S = 0.25
 """How often the store is asked for what is new."""
+TAKE_OVER_S = 5.0
+"""How long after a lease a server takes over a run that lost its process, at the latest."""
 
 
 async def follow_stored(
@@ -140,14 +142,25 @@ class _Told:
             self._at_work.discard(event.node_run_id)
 
 
+def _is_cut_off(context: ServiceContext, row: ThreadRow, run_id: str) -> bool:
+    """Whether the run has lost its process, and a server is going to take it over."""
+    return context.settings.server.take_over and (row.facts.run_id, row.facts.status) == (run_id, "running")
+
+
 async def result_elsewhere(context: ServiceContext, thread_id: str, run_id: str) -> RunResult:
-    """The outcome of the run, once no process drives it any more.
+    """The outcome of the run, once no process drives it any more; of one whose process died, once another has taken it over.
 
     Raises:
         ThreadNotFound: the run has left no record.
         GraphflowError: `shutting_down`.
     """
-    while (row := await context.store.thread(thread_id)) and not is_at_rest(context, row, run_id):
+    # A lease, and a sweep that is late: after that nobody takes the run over.
+    looks = int((2 * context.runs.registry.lease_ms / 1000 + TAKE_OVER_S) / LOOK_S)
+    while row := await context.store.thread(thread_id):
+        if is_at_rest(context, row, run_id):
+            if not (_is_cut_off(context, row, run_id) and looks):
+                break
+            looks -= 1
         context.refuse_when_stopping()
         await asyncio.sleep(LOOK_S)
     graph = await context.graph_of_thread(thread_id)

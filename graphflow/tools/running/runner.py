@@ -28,7 +28,7 @@ from graphflow.tools.running.calls import as_called, find_tool, one_too_many, so
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.execution import CallExecution, ReadyCall
 from graphflow.tools.running.frontend_forms import await_form, form_key
-from graphflow.tools.running.policy import ANY_TOOL, CallPolicy
+from graphflow.tools.running.policy import ANY_TOOL, CallPolicy, policy_of
 from graphflow.tools.running.result_text import cut_to, wire_text
 from graphflow.tools.running.standing_rules import NoRules, RuleSource
 from graphflow.tools.running.templates import has_template, resolve_templates
@@ -87,7 +87,7 @@ class ToolRunner:
         calls: Sequence[ToolCall],
         ctx: RunnerContext,
         *,
-        policy: CallPolicy = ANY_TOOL,
+        policy: CallPolicy | None = None,
         results: Mapping[str, Any] | None = None,
         max_calls: int | None = None,
         parallel: bool = False,
@@ -99,13 +99,14 @@ class ToolRunner:
         Args:
             calls: of one model turn.
             ctx: the context of the node that runs them.
-            policy: what the agent may do.
+            policy: what the agent may do; None: what the node's own agent may (`policy_of`).
             results: data of the latest result of each tool in this run; a later call also sees those of this turn.
             max_calls: further calls get an error result; 0: no tools were offered at all.
             parallel: run concurrently if all are read-only, none holds a template and no person is to be asked.
             ends_node: nothing follows in this node, so its own commit records the last call (E5).
             in_state: the calls stand in the messages of the state.
         """
+        policy = policy or policy_of(self.registry, ctx)
         if max_calls == 0:
             # No tools were offered, so the model made the name up: a refusal says more than a limit of zero.
             policy, max_calls = replace(policy, disallow=True), None
@@ -137,7 +138,7 @@ class ToolRunner:
         call: ToolCall,
         ctx: RunnerContext,
         *,
-        policy: CallPolicy = ANY_TOOL,
+        policy: CallPolicy | None = None,
         results: Mapping[str, Any] | None = None,
         key: str | None = None,
         ends_node: bool = False,
@@ -148,7 +149,7 @@ class ToolRunner:
         Args:
             call: as the model wrote it; it need not parse.
             ctx: the context of the node that runs it.
-            policy: what the agent may do.
+            policy: what the agent may do; None: what the node's own agent may (`policy_of`).
             results: data of the latest result of each tool in this run, for templates.
             key: of the recorded operation; default: the call's id.
             ends_node: nothing follows in this node, so its own commit records the call (E5).
@@ -160,7 +161,13 @@ class ToolRunner:
             GraphflowError: the engine's own: unknown outcome, fence, store.
         """
         outcome = await self._outcome(
-            call, ctx, policy, {} if results is None else results, key or call.id, ends_node, in_state
+            call,
+            ctx,
+            policy or policy_of(self.registry, ctx),
+            {} if results is None else results,
+            key or call.id,
+            ends_node,
+            in_state,
         )
         return await self._finish(call, outcome, ctx)
 
