@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import thaw
@@ -29,8 +32,7 @@ def answer_form(schema: Any, node: str, call: str) -> AnswerForm:
     if schema is None:
         return _ANY
     if isinstance(schema, Mapping):
-        issues = check_schema(schema)
-        if not issues:
+        if _is_fine(schema) or not (issues := check_schema(schema)):
             return AnswerForm(schema, _as_it_is)
         found = "; ".join(f"{issue.pointer or 'schema'}: {issue.message}{_hint(issue.hint)}" for issue in issues[:3])
         raise NodeFailed(f"node {node!r} calls ctx.{call} with a schema that has errors: {found}", code="validation")
@@ -55,6 +57,19 @@ def answer_form(schema: Any, node: str, call: str) -> AnswerForm:
             ) from misfit
 
     return AnswerForm(described, made)
+
+
+def _is_fine(schema: Mapping[str, Any]) -> bool:
+    """Whether this very schema was checked before: a node asks with the same one again and again."""
+    try:
+        return _checked(msgspec.json.encode(schema))
+    except (TypeError, ValueError, RecursionError):  # not JSON: the check says what is wrong
+        return False
+
+
+@functools.lru_cache(maxsize=256)
+def _checked(encoded: bytes) -> bool:
+    return not check_schema(msgspec.json.decode(encoded))
 
 
 def _schema_of(cls: Any) -> Mapping[str, Any] | None:
