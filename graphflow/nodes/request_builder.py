@@ -24,14 +24,11 @@ PARTIAL = frozenset({"cancelled", "error", "timeout"})
 
 def model_of(ctx: NodeRun, document: GraphDefinition, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """(provider key, name). A node that names a model or a provider keeps it."""
-    allowed, wanted = document.per_request, ctx.chosen.get("model")
-    if (
-        wanted is not None
-        and allowed is not None
-        and wanted in allowed.models
-        and not {"model", "providerKey"} & given.keys()
-    ):
-        return document.provider_key, wanted
+    allowed = document.per_request
+    if allowed is not None and not {"model", "providerKey"} & given.keys():
+        wanted = ctx.chosen.get("model")
+        if wanted is not None and wanted in allowed.models:
+            return document.provider_key, wanted
     return given.get("providerKey", document.provider_key), given.get("model", document.model)
 
 
@@ -47,8 +44,8 @@ def defaults_of(ctx: NodeRun, document: GraphDefinition, defaults: ChatOptions) 
 
 def chosen_options(ctx: NodeRun, document: GraphDefinition) -> dict[str, Any]:
     """The options of the request that the document allows; a subgraph of another document has an allow-list of its own."""
-    allowed, wanted = document.per_request, ctx.chosen.get("options")
-    if not wanted or allowed is None:
+    allowed = document.per_request
+    if allowed is None or not (wanted := ctx.chosen.get("options")):
         return {}
     return {name: value for name, value in wanted.items() if name in allowed.options}
 

@@ -165,7 +165,8 @@ class ModelTurn:
         self.tools, self.noted = common.tools(given)
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
-        self.options = options_of(given, defaults_of(ctx, document, common.defaults), bool(self.tools), self.summary)
+        defaults = common.defaults if document.per_request is None else defaults_of(ctx, document, common.defaults)
+        self.options = options_of(given, defaults, bool(self.tools), self.summary)
         self.closed: list[ToolMessage] = []
         """Results of calls that had none when this last turn began."""
         # What branches and subgraphs say is for the graph around them, unless it says otherwise (E10).

@@ -112,6 +112,8 @@ class LiveRuns:
         # Asked for each time: the registry's owner may set it after the first run.
         self.time = StoreTime(store, clock)
         self.leases = LeaseKeeper(store, clock, self.time, lambda: registry.lease_ms)
+        # No store that belongs to one process tells who lives, and nobody else can take its threads.
+        self._guarded = owner_liveness(store) is not None
 
     async def ready(self) -> None:
         """Sets the store up, once."""
@@ -136,7 +138,8 @@ class LiveRuns:
         # Otherwise the thread would look busy with an ended epoch of this very process.
         if thread_id in self.leases.owed:
             await self.leases.give_back(thread_id)
-        await self.time.refresh()
+        if self.time.source is not None:
+            await self.time.refresh()
         lease_ms, now = self.registry.lease_ms, self.time.now_ms()
         try:
             return await self.store.take(thread_id, owner=self.owner, now=now, lease_ms=lease_ms, create=create)
@@ -194,7 +197,7 @@ class LiveRuns:
             self._renewer = asyncio.ensure_future(self._watch())  # noqa: TID251 - ends with the last run
         if live.journal is not None:
             self.leases.begin()
-            if owner_liveness(self.store) is not None:  # which no store has that belongs to one process
+            if self._guarded:
                 self.registry.guard.watch()
         try:
             for watcher in self.registry.on_begin:

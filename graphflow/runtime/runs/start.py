@@ -64,8 +64,9 @@ def check_request(
     plan = host.documents.newest()
     check_input(plan, given)
     allowed = plan.document.per_request
-    chosen = chosen_by(request, allowed)
-    given = with_variables(given, request, allowed)
+    chosen = chosen_by(request, allowed) if request.model is not None or request.options else None
+    if request.variables or allowed is not None:
+        given = with_variables(given, request, allowed)
     limits: dict[str, Any] = {}
     if request.interrupt_before or request.interrupt_after:
         check_breakpoints(plan, request.interrupt_before, request.interrupt_after)
@@ -74,7 +75,8 @@ def check_request(
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
-    check_id(run_id, "run_id")
+    if request.run_id:
+        check_id(run_id, "run_id")
     tick = Input(
         id=host.ids.new_id(),
         at=host.clock.now_ms(),

@@ -46,7 +46,8 @@ class StoreTime:
     def __init__(self, store: Checkpointer, clock: Clock) -> None:
         self._clock = clock
         is_real = isinstance(clock, SystemClock)
-        self._source = store_clock(store) if is_real else None
+        self.source = store_clock(store) if is_real else None
+        """The store's own clock, if it has one."""
         self.uptime = _uptime if is_real else clock.monotonic
         self._anchor: tuple[float, int, float] | None = None
         """Uptime, the store's time at this moment at least, and how much later it may have been (seconds)."""
@@ -55,12 +56,12 @@ class StoreTime:
 
     async def measure(self) -> None:
         """Asks the store what time it is."""
-        if self._source is None:
+        if self.source is None:
             return
         before = self.uptime()
-        now = await self._source.clock_ms()
+        now = await self.source.clock_ms()
         if now is None:
-            self._source = None
+            self.source = None
             return
         after = self.uptime()
         slack, known = after - before, self._anchor
@@ -69,7 +70,7 @@ class StoreTime:
 
     async def refresh(self) -> None:
         """Asks the store again if that was long ago."""
-        if self._source is not None and (self._anchor is None or self.uptime() - self._anchor[0] > FRESH_S):
+        if self.source is not None and (self._anchor is None or self.uptime() - self._anchor[0] > FRESH_S):
             await self.measure()
 
     def now_ms(self) -> int:

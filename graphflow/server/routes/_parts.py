@@ -59,7 +59,8 @@ async def check_parameters(request: Request) -> None:
         GraphflowError: `invalid_input`.
     """
     # Here, before anything reads them: this is the first dependency of every route.
-    put_slashes_back(request.path_params)
+    if request.path_params:
+        put_slashes_back(request.path_params)
     given = request.query_params.multi_items()
     for name, value in (*request.path_params.items(), *given):
         # No name has it, and not every store can even look for it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -52,23 +53,27 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     caller, context = caller_of(request), application(request)
     if given.background and given.on_disconnect == "cancel":
         raise bad_argument("onDisconnect", "`cancel` does not go with `background`: nobody stays connected")
-    async with once(context, caller, "query", given.request_id, given) as claim:
-        if claim.before is not None and given.background:
-            return _accepted(await accepted_again(context, claim.before.run_id, given.request_id, given.webhook))
-        if claim.before is not None:
+    # Without an id there is nothing to claim: the commonest request goes straight to its run.
+    async with (
+        nullcontext() if given.request_id is None else once(context, caller, "query", given.request_id, given) as claim
+    ):
+        if claim is not None and claim.before is not None:
+            if given.background:
+                return _accepted(await accepted_again(context, claim.before.run_id, given.request_id, given.webhook))
             return await again(request, claim.before, given)
         if given.webhook is not None:
             await check_webhook(context, given.webhook, background=given.background)
+        wanted = given.to_request() if claim is None else replace(given.to_request(), run_id=claim.run_id)
         # The room counts while the run is being begun; then the run itself counts.
         with room_for_run(request):
-            begun = await query(context, replace(given.to_request(), run_id=claim.run_id), caller=caller)
-        if given.background or given.request_id is not None:
+            begun = await query(context, wanted, caller=caller)
+        if given.background or claim is not None:
             await make_durable(begun)
-        if given.background:
-            data = await in_background(context, begun, given.webhook)
-            claim.accept(begun.run_id)
+        data = await in_background(context, begun, given.webhook) if given.background else None
+        if claim is not None:
+            claim.accept(begun.run_id, begun.after if data is None and isinstance(begun, StartedRun) else 0)
+        if data is not None:
             return _accepted(data)
-        claim.accept(begun.run_id, begun.after if isinstance(begun, StartedRun) else 0)
     if isinstance(begun, QueuedInput):
         if not given.stream:
             return await one_body_later(request, begun, given.on_disconnect)

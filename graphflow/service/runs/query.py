@@ -47,7 +47,8 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     said = request.query
     if said is None or not said.message.strip():
         raise bad_argument("message", "must not be blank")
-    check_choices(context.settings.agents.per_request, request)
+    if request.model or request.options or request.variables:
+        check_choices(context.settings.agents.per_request, request)
     context.refuse_when_stopping()
     runs = context.runs
     await runs.ready()
@@ -59,7 +60,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         if caller.user is not None and row is not None and row.facts.user != caller.user:
             # The same error as for an unknown id: a refusal must not reveal that the thread exists.
             raise unknown_chat(chat_id)
-        if row is None:
+        if row is None and not is_new:
             check_id(chat_id, "chatId")
         graph = context.graph(agent_of(context, request.agent_key, row))
         if caller.user is not None:
