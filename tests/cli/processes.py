@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.server import ScriptedServer
@@ -112,11 +113,15 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 def _own_logging() -> Iterator[None]:
     """A command sets logging up for its process; here it has to be put back."""
     root = logging.getLogger()
-    before = root.handlers[:]
+    before, level = root.handlers[:], root.level
+    structlog.reset_defaults()  # whatever another test of this process has set up
+    root.setLevel(logging.WARNING)
     try:
         yield
     finally:
         root.handlers[:] = before
+        root.setLevel(level)
+        structlog.reset_defaults()
 
 
 class Terminal:
