@@ -16,6 +16,7 @@ _HOMES: dict[str, str] = {
     "append": "graphflow.graph.builder",
     "merge": "graphflow.graph.builder",
     "union": "graphflow.graph.builder",
+    "Bounds": "graphflow.bounds",
     "load_graph": "graphflow.service.library",
     "CompiledGraph": "graphflow.runtime.compiled_graph",
     "Context": "graphflow.graph.engine.context",
@@ -58,6 +59,7 @@ __all__ = [
     "AIMessage",
     "AnswerRefused",
     "Application",
+    "Bounds",
     "ChatModel",
     "ChatOptions",
     "CompiledGraph",
@@ -95,6 +97,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from graphflow.bounds import Bounds as Bounds
     from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer as MemoryCheckpointer
     from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer as PostgresCheckpointer
     from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer

@@ -8,7 +8,8 @@ GraphflowError
 │   ├── ExpressionFailed
 │   ├── ModelError         a provider, the network, or a stream that ended early
 │   ├── StreamBroken       an event that the grammar of a run's stream does not allow here
-│   └── BudgetExceeded
+│   ├── BudgetExceeded
+│   └── LimitExceeded     a bound of the settings
 ├── ArgumentRefused        an argument of a call in Python that there is not, or of another kind; a `TypeError` too
 ├── ThreadBusy             somebody else drives the thread
 ├── ThreadExists           a fork or an import names the id of a thread that exists
@@ -52,6 +53,7 @@ ERROR_CODES: dict[str, str] = {
     "node_not_deterministic": "A re-entered node asked for a recorded operation with other arguments.",
     "expression": "An expression failed while it was evaluated.",
     "budget_exceeded": "A limit of the budget is used up.",
+    "limit_exceeded": "A value, the state, a fan-out or the events of a run go beyond a bound of the settings; `detail.setting` names it.",
     "property_violated": "Running the node would break a property of the document's `invariants`; it was not run.",
     "middleware_error": "A middleware hook failed. Reserved: this version has no middleware.",
     "cancelled": "The run was cancelled.",
@@ -225,6 +227,23 @@ class BudgetExceeded(NodeFailed):
     """A budget limit is used up; `detail` has `figure`, `limit` and `used`."""
 
     code = "budget_exceeded"
+
+
+class LimitExceeded(NodeFailed):
+    """A bound of the settings is exceeded (`graphflow.bounds`); `detail` has the name of the `setting` and its `limit`."""
+
+    code = "limit_exceeded"
+
+    def __init__(self, bound: str, limit: int, message: str, next_step: str = "make less, or raise it") -> None:
+        """
+        Args:
+            bound: field of `graphflow.bounds.Bounds`.
+            message: what exceeds it, and by how much if that is known.
+        """
+        setting = f"bounds.{bound}"
+        super().__init__(
+            f"{message}; the setting {setting} allows {limit:,}: {next_step}", setting=setting, limit=limit
+        )
 
 
 class ModelError(NodeFailed):

@@ -73,6 +73,13 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "A condition, `set` or `with` failed at run time, for example on a missing key or null.",
         "Guard the value: `state.x != null`. An `error` route with `on: [expression]` can handle it.",
     ),
+    "limit_exceeded": (
+        "A value, the state, a fan-out or the events of a run went beyond a bound; `detail.setting` names it.",
+        (
+            "Keep less in the state: store what is large elsewhere and keep a reference. Or raise the bound under "
+            "`[settings.bounds]` (`bounds=graphflow.Bounds(…)` in Python) and resume: the thread is at its last checkpoint."
+        ),
+    ),
     "budget_exceeded": (
         "A limit of the budget is used up; `detail` says which, its limit and what was used.",
         (

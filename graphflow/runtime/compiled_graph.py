@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import msgspec
 
 from graphflow.arguments import checked
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.events import Event
@@ -50,6 +51,7 @@ class CompiledGraph:
         checkpointer: where threads live; without one a run leaves nothing behind.
         services: what nodes reach through `ctx`: models, tools, the long-term store.
         agent_key: the agent that threads begun here belong to.
+        bounds: on what its runs hold and send; None for the defaults.
     """
 
     def __init__(
@@ -62,9 +64,10 @@ class CompiledGraph:
         agent_key: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.host = RunHost(
-            Documents(document, kinds, checkpointer),
+            Documents(document, kinds, checkpointer, bounds or DEFAULTS),
             checkpointer,
             clock=clock or SystemClock(),
             ids=ids or Uuid7Ids(),

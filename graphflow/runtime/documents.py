@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import GraphflowError, StoreError
 from graphflow.graph.core.machine import Machine
@@ -24,10 +25,15 @@ class Documents:
     """The newest version of one document, and older ones by their hash."""
 
     def __init__(
-        self, checked: CheckedDocument | Callable[[], CheckedDocument], kinds: Kinds, store: Checkpointer | None
+        self,
+        checked: CheckedDocument | Callable[[], CheckedDocument],
+        kinds: Kinds,
+        store: Checkpointer | None,
+        bounds: Bounds = DEFAULTS,
     ) -> None:
         self._source = checked
         self._kinds, self._store = kinds, store
+        self.bounds = bounds
         self._newest: Plan | None = None
         self._checked: CheckedDocument | None = None
         self._plans: dict[str, Plan] = {}
@@ -35,7 +41,7 @@ class Documents:
 
     def newest(self) -> Plan:
         if self._newest is None:
-            self._newest = build_plan(self.checked(), self._kinds)
+            self._newest = build_plan(self.checked(), self._kinds, bounds=self.bounds)
             self._plans[self._newest.digest] = self._newest
         return self._newest
 
@@ -77,7 +83,8 @@ class Documents:
         if plan is None:
             if self._store is None:
                 raise StoreError(f"without a checkpointer there is no document {digest}")
-            plan = self._plans[digest] = build_plan(await stored_document(self._store, digest), self._kinds)
+            checked = await stored_document(self._store, digest)
+            plan = self._plans[digest] = build_plan(checked, self._kinds, bounds=self.bounds)
         return plan
 
     def function(self, use: str, plan: Plan) -> NodeFunction | None:

@@ -213,6 +213,7 @@ class ServiceContext:
             agent_key=agent_key,
             clock=self.clock,
             ids=self.ids,
+            bounds=self.settings.bounds,
         )
 
     def load(self, origin: Any) -> LoadedAgent:

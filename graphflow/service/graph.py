@@ -11,6 +11,7 @@ from graphflow.graph.builder import GraphBuilder, S
 from graphflow.graph.builder_types import GraphFields
 
 if TYPE_CHECKING:
+    from graphflow.bounds import Bounds
     from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.graph.engine.ports import Clock, Ids
     from graphflow.models.chat_model import ChatModel
@@ -75,6 +76,7 @@ class Graph(GraphBuilder[S]):
         validate: bool = True,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        bounds: Bounds | None = None,
     ) -> CompiledGraph:
         """The graph ready to run. It is checked at once, so that an error of it comes from here and not from a run.
 
@@ -88,6 +90,7 @@ class Graph(GraphBuilder[S]):
             model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
             validate: False checks it when it is first used: by a run, or by `plan` or `version`.
             clock, ids: where times and new ids come from, for tests.
+            bounds: on what its runs hold and send; default `graphflow.Bounds()`.
 
         Raises:
             DefinitionError: with all errors of the document.
@@ -95,5 +98,12 @@ class Graph(GraphBuilder[S]):
         from graphflow.service.library import compile_builder  # not at the top: building a graph runs none
 
         return compile_builder(
-            self, checkpointer=checkpointer, tools=tools, model=model, validate=validate, clock=clock, ids=ids
+            self,
+            checkpointer=checkpointer,
+            tools=tools,
+            model=model,
+            validate=validate,
+            clock=clock,
+            ids=ids,
+            bounds=bounds,
         )

@@ -16,6 +16,7 @@ from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 
 if TYPE_CHECKING:
+    from graphflow.bounds import Bounds
     from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.graph.builder import GraphBuilder
     from graphflow.graph.definition.checked_document import CheckedDocument
@@ -127,6 +128,7 @@ def compile_builder(
     validate: bool = True,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    bounds: Bounds | None = None,
 ) -> CompiledGraph:
     """See `graphflow.Graph.compile`."""
     kinds, services = _kinds(tools, _Subgraphs({}), model)
@@ -150,7 +152,14 @@ def compile_builder(
         return check_document(document, kinds)
 
     app = CompiledGraph(
-        check, kinds=kinds, checkpointer=checkpointer, services=services, agent_key=graph.name, clock=clock, ids=ids
+        check,
+        kinds=kinds,
+        checkpointer=checkpointer,
+        services=services,
+        agent_key=graph.name,
+        clock=clock,
+        ids=ids,
+        bounds=bounds,
     )
     if validate:
         app.host.documents.newest()
@@ -168,6 +177,7 @@ def load_graph(
     nodes: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    bounds: Bounds | None = None,
 ) -> CompiledGraph:
     """A graph that runs, from a file, a document, or the key of an agent in the settings' folder.
 
@@ -179,6 +189,7 @@ def load_graph(
         functions: Python functions behind `fn:NAME`, of nodes and of reducers.
         nodes: Python functions behind `node:NAME`.
         clock, ids: where times and new ids come from, for tests.
+        bounds: on what its runs hold and send; default `graphflow.Bounds()`.
 
     Raises:
         DefinitionError: with all errors, each with its place.
@@ -204,6 +215,7 @@ def load_graph(
         agent_key=agent.key,
         clock=clock,
         ids=ids,
+        bounds=bounds,
     )
 
 

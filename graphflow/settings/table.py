@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from graphflow.approval_mode import ApprovalMode
+from graphflow.bounds import Bounds
 
 
 def _setting(
@@ -321,6 +322,7 @@ class Settings:
     """All settings by section (`settings.server.port`), and what else the files hold. Paths are absolute once loaded."""
 
     server: ServerSettings = ServerSettings()
+    bounds: Bounds = Bounds()
     agents: AgentsSettings = AgentsSettings()
     tools: ToolsSettings = ToolsSettings()
     workspaces: WorkspacesSettings = WorkspacesSettings()

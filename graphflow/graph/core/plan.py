@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.graph.core.channels import StateSchema
 from graphflow.graph.definition.document import GraphDefinition, Retry
 from graphflow.graph.expressions.compiler import Expression
@@ -151,6 +152,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     run_keys: tuple[str, ...]
     """Keys marked `"x-scope": "run"`, set to their default by each input (E9)."""
     graphs: dict[str, Plan]
+    bounds: Bounds = DEFAULTS
+    """The same in all graphs of the table."""
     monitor: Monitor | None = None
     """The properties of `invariants` that are kept at run time; None costs nothing."""
 

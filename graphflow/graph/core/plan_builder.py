@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.core.channels import StateSchema, channel_of, schema_rules
 from graphflow.graph.core.immutable import State
@@ -39,7 +40,14 @@ if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import Kinds
 
 
-def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs: dict[str, Plan] | None = None) -> Plan:
+def build_plan(
+    checked: CheckedDocument,
+    kinds: Kinds,
+    *,
+    bounds: Bounds = DEFAULTS,
+    key: str = "",
+    graphs: dict[str, Plan] | None = None,
+) -> Plan:
     """The runnable plan of a checked document, its subgraphs included.
 
     Raises:
@@ -85,7 +93,9 @@ def build_plan(checked: CheckedDocument, kinds: Kinds, *, key: str = "", graphs:
         monitor=_monitor(checked),
     )
     table[key] = plan
-    return plan
+    if graphs is None and bounds is not DEFAULTS:  # of all graphs of the table, at its root
+        table.update({name: msgspec.structs.replace(made, bounds=bounds) for name, made in table.items()})
+    return table[key]
 
 
 def _monitor(checked: CheckedDocument) -> InvariantMonitor | None:
