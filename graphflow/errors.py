@@ -311,23 +311,35 @@ class CodecError(StoreError):
 
 
 def text_of(error: BaseException) -> str:
-    """The text of any exception; empty if it can't be shown."""
+    """The text of any exception as models, clients and the store may have it; empty if it can't be shown.
+
+    Without secrets, absolute paths and addresses: whoever logs the exception itself keeps these.
+    """
+    # Loaded when something has failed: their patterns would slow down every import of graphflow.
+    from graphflow.masking import mask_text
+    from graphflow.public_text import public_error_text
+
     try:
-        return str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - a foreign class may do anything here, and its failure would hide the error itself
         return ""
+    return public_error_text(error, mask_text(text)).strip()
+
+
+def described(error: BaseException) -> str:
+    """The type of an exception with its text, as `text_of` gives it."""
+    text = text_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def error_dict(error: BaseException, node: str | None = None) -> dict[str, Any]:
-    """The wire form of any exception without secrets; a foreign one becomes `node_error` with its type and message."""
-    # Loaded when something has failed: its patterns would slow down every import of graphflow.
-    from graphflow.masking import mask, mask_text
-
+    """The wire form of any exception without secrets; a foreign one, without paths and addresses, becomes `node_error` with its type and message."""
     if isinstance(error, GraphflowError):
+        from graphflow.masking import mask
+
         masked: dict[str, Any] = mask(error.as_dict(node))
         return masked
-    text = mask_text(text_of(error))
     # A node's own timeout has the code that `retry.on` and `error.on` know.
     if isinstance(error, TimeoutError):
-        return NodeTimeout(text or "timed out").as_dict(node)
-    return NodeFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__).as_dict(node)
+        return NodeTimeout(text_of(error) or "timed out").as_dict(node)
+    return NodeFailed(described(error)).as_dict(node)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from graphflow.errors import CodecError
+from graphflow.errors import CodecError, described, text_of
 
 T = TypeVar("T")
 Upgrade = Callable[[Any], Any]
@@ -106,14 +106,14 @@ def restore(name: str, version: int, content: Any) -> Any:
         except Exception as error:  # a function of the user's may raise anything, also through its own lookups
             raise CodecError(
                 f"a stored {name!r} has version {version}: its upgrade from version {step} failed with"
-                f" {type(error).__name__}: {error}; correct that function",
+                f" {described(error)}; correct that function",
                 code="store_failed",
             ) from error
     try:
         return entry.load(content)
     except Exception as error:  # `load=` and `__post_init__` are the user's too
         raise CodecError(
-            f"a stored {name!r} does not fit {entry.kind.__qualname__}: {error}; register it with version"
+            f"a stored {name!r} does not fit {entry.kind.__qualname__}: {text_of(error)}; register it with version"
             f" {entry.version + 1} and an upgrade from version {entry.version}",
             code="store_failed",
         ) from error

@@ -14,7 +14,7 @@ from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
 from graphflow.server.hosts import HostCheck, host_names
 from graphflow.server.paths import EncodedSlashes
-from graphflow.server.public_text import public_failure
+from graphflow.server.public_failures import public_failure
 from graphflow.server.rate_limits import RateLimit, RunLimit
 from graphflow.server.routes import (
     agents,

@@ -15,7 +15,7 @@ from graphflow.faces import spoken, spoken_fields
 from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.graph.definition.types import json_type, show
 from graphflow.json_data import encode_json
-from graphflow.server.public_text import public_text, public_value
+from graphflow.public_text import public_text, public_value
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request

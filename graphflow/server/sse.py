@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from graphflow.errors import GraphflowError
 from graphflow.events import STREAM_ENDS, Event, encode_event, in_families
 from graphflow.runtime.runs.event_ring import Behind
-from graphflow.server.public_text import FAILURES, public_event
+from graphflow.server.public_failures import FAILURES, public_event
 from graphflow.service.run_log import StreamFrame
 
 if TYPE_CHECKING:

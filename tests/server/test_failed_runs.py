@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from graphflow.events import NodeError, RunError
-from graphflow.server.public_text import public_event, public_text
+from graphflow.public_text import public_text
+from graphflow.server.public_failures import public_event
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.server.conftest import ask, serving, take

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphflow.errors import CodecError, NodeFailed
+from graphflow.errors import CodecError, NodeFailed, text_of
 from graphflow.graph.core.machine import Operation
 from graphflow.graph.engine.suspension import OutcomeUnknown
 
@@ -59,7 +59,7 @@ def effect_at(past: Sequence[Any], rows: Mapping[str, Sequence[Any]]) -> tuple[s
 def cut_off(error: Exception, node: str, key: str) -> OutcomeUnknown:
     """The failure of a write that did not come to its end."""
     return OutcomeUnknown(
-        f"{write_of(node, key)} was cut off ({error}); whether it happened is unknown",
+        f"{write_of(node, key)} was cut off ({text_of(error)}); whether it happened is unknown",
         code=getattr(error, "code", "timeout"),
         key=key,
     )

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from graphflow.errors import text_of
 from graphflow.graph.definition.state_classes import is_key_mark, is_typeddict
 from graphflow.graph.definition.types import show
 from graphflow.messages import MESSAGE_TYPES, from_wire
@@ -60,7 +61,7 @@ def misfit_of(error: Exception, place: str = "") -> Misfit:
         found = [(_steps(line["loc"]), line["msg"]) for line in listed(include_url=False, include_input=False)]
         rest = "".join(f"; {where.lstrip('.')}: {why}" for where, why in found[1:5])
         return Misfit(place + found[0][0], found[0][1] + rest)
-    return Misfit(place, str(error) or type(error).__name__)
+    return Misfit(place, text_of(error) or type(error).__name__)
 
 
 def _steps(places: Sequence[Any]) -> str:

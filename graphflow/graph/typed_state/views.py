@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import GetSetDescriptorType
 from typing import Any, NoReturn
 
-from graphflow.errors import StateError
+from graphflow.errors import StateError, described
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, FrozenSet, State, thaw
 from graphflow.graph.typed_state.annotations import is_pydantic
 from graphflow.graph.typed_state.plain_form import OWN_CLASS
@@ -181,7 +181,7 @@ def show(kind: Any, cls: Any, state: State, values: Mapping[str, Any]) -> Any:
         except Exception as error:
             raise StateError(
                 f"the state can't be shown as {cls.__qualname__}, whose `{after.__name__}` failed with "
-                f"{type(error).__name__}: {error}; give its keys defaults that it accepts"
+                f"{described(error)}; give its keys defaults that it accepts"
             ) from error
         finally:
             set_attribute(out, _OPEN, False)

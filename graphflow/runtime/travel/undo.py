@@ -10,7 +10,7 @@ import msgspec
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import ThreadRow
-from graphflow.errors import GraphflowError, error_dict
+from graphflow.errors import GraphflowError, error_dict, text_of
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import ROOT, Operation, all_frames
 from graphflow.graph.core.plan import Plan
@@ -186,7 +186,7 @@ class UndoContext:
 
 
 def _failure(effect: Effect, undone: list[str], left: list[str], error: Exception) -> GraphflowError:
-    text = f"{effect.undo!r} could not take back {effect.key!r} of node {effect.node!r}: {error}"
+    text = f"{effect.undo!r} could not take back {effect.key!r} of node {effect.node!r}: {text_of(error)}"
     if is_cut_off(error):
         text += "; whether it did is unknown"
     return GraphflowError(

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
+from graphflow.public_text import public_value
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
-from graphflow.server.public_text import public_value
 from graphflow.server.routes._parts import Cursor, Limit, Metadata, application, metadata_of
 from graphflow.service.chats import chats as service
 

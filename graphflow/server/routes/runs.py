@@ -13,7 +13,7 @@ from graphflow.runtime.runs.run_list import RunState
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.public_text import public_failure
+from graphflow.server.public_failures import public_failure
 from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import (
     EVENTS,

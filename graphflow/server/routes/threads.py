@@ -14,7 +14,7 @@ from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, ThreadBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.public_text import public_failure
+from graphflow.server.public_failures import public_failure
 from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import (
     EVENTS,

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError
-from graphflow.masking import mask, mask_text
+from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError, described
+from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.envelope import json_text, wrap
@@ -137,16 +137,10 @@ def _outcome_unknown(error: BaseException) -> bool:
 
 def _failure(tool: Tool, error: BaseException) -> ToolResult:
     """The error result for the model; raises instead if it is unknown whether a `write` took effect (E6)."""
-    words = _words(error)
+    words = described(error)
     if tool.effects == "write" and not tool.idempotent and _outcome_unknown(error):
         message = f"{tool.name} was cut off: {words}; whether it did its work is unknown"
         raise NodeTimeout(message) if isinstance(error, TimeoutError) else NodeFailed(message, code="connection")
     if isinstance(error, TimeoutError):
         return failed("TIMEOUT", f"{tool.name} failed: {words}.", "Ask for less, or go on without it.")
     return failed("EXECUTION_ERROR", f"{tool.name} failed: {words}.", "Change the arguments, or go on without it.")
-
-
-def _words(error: BaseException) -> str:
-    """Type and message of an error, secrets masked."""
-    text = mask_text(str(error)).strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
