@@ -29,10 +29,14 @@ HAND_OVER_S = 30.0
 
 
 async def prepare_run(
-    host: RunHost, request: RunRequest, audience: Audience = NOBODY, consumes: int | None = None
+    host: RunHost,
+    request: RunRequest,
+    audience: Audience = NOBODY,
+    consumes: int | None = None,
+    supersedes: str | None = None,
 ) -> PreparedRun:
     """The run of a new input; see `CompiledGraph.run`."""
-    new = check_request(host, request, audience, consumes)
+    new = check_request(host, request, audience, consumes, supersedes)
     if request.on_busy != "rollback" or host.store is None:
         return await start(host, new)
     from graphflow.runtime.travel.busy_rollback import start_after_rollback  # only who goes back loads what that needs
@@ -66,7 +70,12 @@ async def prepare_resume(
 
 
 async def launch(
-    host: RunHost, request: RunRequest, *, preamble: Iterable[Event] = (), consumes: int | None = None
+    host: RunHost,
+    request: RunRequest,
+    *,
+    preamble: Iterable[Event] = (),
+    consumes: int | None = None,
+    supersedes: str | None = None,
 ) -> LiveRun:
     """Starts a run; `LiveRun.log` has its events.
 
@@ -74,8 +83,10 @@ async def launch(
         preamble: events before `run.start`, sent before anything runs: `request.query`, and `chat.start`, which is left out
             if the thread has begun.
         consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
+        supersedes: id of a run that a crash cut off and that can't go on.
     """
-    return _detach(host, await prepare_run(host, request, _many(preamble, request.hold_ms), consumes))
+    audience = _many(preamble, request.hold_ms)
+    return _detach(host, await prepare_run(host, request, audience, consumes, supersedes))
 
 
 async def launch_answer(

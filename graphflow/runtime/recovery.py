@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import msgspec
 
 from graphflow.checkpoints.rows import Queued, ThreadRow
-from graphflow.errors import GraphflowError
+from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.events import Event
 from graphflow.runtime.launch import launch, launch_expired, launch_resume
 from graphflow.runtime.queue_codec import decode_queued
 from graphflow.runtime.recovery_pauses import RecoveryPauses
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.concurrency import Audience, is_lost
+from graphflow.runtime.runs.concurrency import TRIES, Audience, is_lost
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.remote_answer import queued_answer
 from graphflow.runtime.runs.run_host import RunHost
@@ -119,21 +119,25 @@ class Recovery(ABC):
             for interrupt_id in overdue:
                 live.executor.expire(interrupt_id)
             return None
-        row = await self.runs.store.thread(thread_id)
-        if row is None or self.runs.is_driven(row):
-            self.pauses.done(thread_id)
-            return None
-        try:
-            done = await self._first(row, overdue)
-            if done is not None or not self._rests(thread_id):  # else it has failed just now
+        for _ in range(TRIES):
+            row = await self.runs.store.thread(thread_id)
+            if row is None or self.runs.is_driven(row):
                 self.pauses.done(thread_id)
-            return done
-        except GraphflowError as refusal:
-            if refusal.code in ELSEWHERE:
+                return None
+            try:
+                done = await self._first(row, overdue)
+                if done is not None or not self._rests(thread_id):  # else it has failed just now
+                    self.pauses.done(thread_id)
+                return done
+            except ThreadBusy as refusal:  # who had it may be gone again, and something else comes first now
                 log.debug("thread %s: what is due waits on: %s", thread_id, refusal.message)
-            else:
-                self.failed(thread_id, refusal)
-            return None
+            except GraphflowError as refusal:
+                if refusal.code in ELSEWHERE:
+                    log.debug("thread %s: what is due waits on: %s", thread_id, refusal.message)
+                else:
+                    self.failed(thread_id, refusal)
+                return None
+        return None
 
     async def _first(self, row: ThreadRow, overdue: Sequence[str]) -> LiveRun | None:
         store, thread_id, hold_ms = self.runs.store, row.thread_id, self.hold_ms
@@ -171,7 +175,9 @@ class Recovery(ABC):
             if host is None:
                 return None
             try:
-                return await self._begin(host, entry, queued)
+                # A run that was cut off and is still there could not go on.
+                cut_off = row.facts.run_id if row.facts.status == "running" else None
+                return await self._begin(host, entry, queued, cut_off)
             except GraphflowError as refusal:
                 if refusal.code in LATER:
                     raise
@@ -191,10 +197,10 @@ class Recovery(ABC):
             return None
         return entries[0], queued
 
-    async def _begin(self, host: RunHost, entry: Queued, queued: RunRequest) -> LiveRun:
+    async def _begin(self, host: RunHost, entry: Queued, queued: RunRequest, cut_off: str | None) -> LiveRun:
         hold_ms = self.hold_ms if queued.hold_ms is None else queued.hold_ms
         request = msgspec.structs.replace(queued, hold_ms=hold_ms)
         preamble = await self.preamble(queued)
-        run = await launch(host, request, preamble=preamble, consumes=entry.position)
+        run = await launch(host, request, preamble=preamble, consumes=entry.position, supersedes=cut_off)
         self.begun(entry.position, queued, run)
         return run

@@ -15,7 +15,7 @@ from tests.crash.stores import STORES
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-SEEDS = size(6, long=1_000)
+SEEDS = size(8, long=1_000)
 """How many each store takes."""
 
 pytestmark = pytest.mark.campaign

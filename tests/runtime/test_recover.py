@@ -240,6 +240,37 @@ async def test_recover_drops_what_can_never_begin_and_goes_on_with_what_waits_be
     assert [run.run_id for run in done.results] == ["async"] and await store.queue("t") == []
 
 
+async def test_an_input_that_another_process_begins_and_leaves_meanwhile_is_done_before_what_waits_behind_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with app_over(file) as app:
+        await app.run("first", "t")
+        store = app.host.store
+        assert store is not None
+        for name in ("second", "third"):
+            request = RunRequest(input={"query": name}, run_id=name, thread_id="t", agent_key="lone", durability="sync")
+            await store.enqueue("t", encode_queued(request), now=0, run_id=name)
+        read = store.thread
+        looked: list[Any] = []
+
+        async def stale(thread_id: str) -> Any:
+            row = await read(thread_id)
+            if not looked:
+                looked.append(row)
+                killed_inside(file, "recover")
+                (file.parent / "held").unlink(missing_ok=True)
+            return row
+
+        monkeypatch.setattr(store, "thread", stale)
+        done = await app.recover()
+        assert looked and [(run.run_id, run.status) for run in done.results] == [
+            ("second", "completed"),
+            ("third", "completed"),
+        ]
+        assert await logged(app) == ["first", "second", "third"]
+        assert world(file) == acts("first", "second", "third"), "and nothing was done twice, or left out"
+
+
 async def test_a_thread_that_can_not_be_recovered_is_reported_and_holds_up_no_other(file: Path) -> None:
     killed_inside(file, "drive")
     async with app_over(file) as app:

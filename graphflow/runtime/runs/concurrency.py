@@ -69,9 +69,12 @@ class CheckedInput(msgspec.Struct, frozen=True):
     audience: Audience
     consumes: int | None
     """Its position, when it comes from the queue."""
+    supersedes: str | None = None
+    """Id of a run that a crash cut off and that can't go on; from the queue, an input comes after any other such run."""
 
 
 RunFactory = Callable[[CheckedInput], Awaitable[PreparedRun]]
+Revival = Callable[[], Awaitable[str | None]]
 
 
 # --- taking the thread ---------------------------------------------------------------------------
@@ -133,6 +136,17 @@ async def check_turn(runs: LiveRuns, new: CheckedInput, row: ThreadRow) -> None:
         first = await runs.store.queued(row.thread_id)
         if first is None or first[0] != new.consumes:
             raise ThreadBusy(f"it is another input's turn on thread {row.thread_id!r}", retryAfterMs=1000)
+        # Another process may have begun a run, and died, since whoever begins this one looked.
+        facts = row.facts
+        if (
+            facts.status == "running"
+            and facts.run_id != new.supersedes
+            and new.request.on_busy not in ("interrupt", "rollback")
+        ):
+            raise ThreadBusy(
+                f"run {facts.run_id} of thread {row.thread_id!r} has lost its process, and goes on first",
+                retryAfterMs=1000,
+            )
     # Inputs that interrupt or roll back overtake the queue.
     elif (
         row.queued and new.request.on_busy in ("reject", "enqueue") and await drop_lost(runs, row.thread_id) is not None
@@ -192,12 +206,13 @@ async def _was_left(runs: LiveRuns, entry: Queued) -> bool:
 
 
 async def in_turn(
-    runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest, revive: Callable[[], Awaitable[None]]
+    runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest, revive: Revival
 ) -> PreparedRun:
     """The run of an input that waits for its turn; leaving takes it out of the queue.
 
     Args:
-        revive: goes on with the run that a crash has cut off, which comes before what waits behind it, to its end.
+        revive: goes on with the run that a crash has cut off, which comes before what waits behind it, to its end; the
+            run's id, if it can't go on.
 
     Raises:
         Fenced: somebody took the input out of the queue, or another process began its run.
@@ -215,7 +230,7 @@ async def in_turn(
 
 
 async def _in_queue(
-    runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest, revive: Callable[[], Awaitable[None]]
+    runs: LiveRuns, factory: RunFactory, new: CheckedInput, queued: RunRequest, revive: Revival
 ) -> PreparedRun:
     store, thread_id = runs.store, new.request.thread_id
     position = await _enqueued(runs, thread_id, queued)
@@ -239,7 +254,7 @@ async def _in_queue(
                 try:
                     row = await store.thread(thread_id)
                     if row is not None and runs.status_of(row) == "stopped" and row.facts.status == "running":
-                        await revive()
+                        turn = msgspec.structs.replace(turn, supersedes=await revive())
                     run = await factory(turn)
                     continue
                 except (ThreadBusy, ThreadWaiting):

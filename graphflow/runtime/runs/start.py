@@ -46,12 +46,17 @@ log = logging.getLogger("graphflow.runtime")
 
 
 def check_request(
-    host: RunHost, request: RunRequest, audience: Audience = NOBODY, consumes: int | None = None
+    host: RunHost,
+    request: RunRequest,
+    audience: Audience = NOBODY,
+    consumes: int | None = None,
+    supersedes: str | None = None,
 ) -> CheckedInput:
     """The input, ready to take its thread.
 
     Args:
         consumes: position of the queued input that this is; it leaves the queue with the run's first commit.
+        supersedes: see `CheckedInput`.
 
     Raises:
         GraphflowError: `invalid_input`.
@@ -91,7 +96,7 @@ def check_request(
         chosen=chosen,
     )
     request = msgspec.structs.replace(request, thread_id=thread_id, run_id=tick.run_id, input=given)
-    return CheckedInput(plan, request, tick, audience, consumes)
+    return CheckedInput(plan, request, tick, audience, consumes, supersedes)
 
 
 async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
@@ -116,15 +121,17 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
     return await start_now(host, runs, new)
 
 
-async def _revive(host: RunHost, runs: LiveRuns, thread_id: str) -> None:
-    """Drives the run that a crash has cut off, as `recover` would; one that can't go on is superseded.
+async def _revive(host: RunHost, runs: LiveRuns, thread_id: str) -> str | None:
+    """Drives the run that a crash has cut off, as `recover` would; its id if it can't go on, and is superseded.
 
     Raises:
         ThreadBusy: another process goes on with it.
     """
     row = await runs.store.thread(thread_id)
-    if row is None or row.facts.agent_key != host.agent_key:
-        return
+    if row is None:
+        return None
+    if row.facts.agent_key != host.agent_key:
+        return row.facts.run_id
     try:
         # One that was handed over has lost no process.
         live = runs.start(
@@ -134,13 +141,14 @@ async def _revive(host: RunHost, runs: LiveRuns, thread_id: str) -> None:
         raise
     except GraphflowError as refusal:
         log.info("thread %s: the run that was cut off can't go on: %s", thread_id, refusal.message)
-        return
+        return row.facts.run_id
     live.unasked = True
     try:
         await live.over.wait()
     except asyncio.CancelledError:
         await abandon([live])
         raise
+    return None
 
 
 async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> PreparedRun:
