@@ -109,15 +109,15 @@ class Resolver:
             Swapped: an entry was exchanged between two looks at it.
         """
         names = checked(self._path).split("/")
-        todo = self._absolute(names) if self._path.startswith("/") else self._start(self._root, names)
-        while todo:
-            name = todo.popleft()
+        remaining = self._absolute(names) if self._path.startswith("/") else self._start(self._root, names)
+        while remaining:
+            name = remaining.popleft()
             if name in _SAME:
                 continue
             if name == "..":
-                todo = self._up(todo)
+                remaining = self._up(remaining)
                 continue
-            todo, found = self._step(name, todo)
+            remaining, found = self._step(name, remaining)
             if found is not None:
                 return found
         facts = self._system.facts_of(self._open[-1])
@@ -147,19 +147,19 @@ class Resolver:
                     return self._start(root, names[index:])
         raise outside(self._path)
 
-    def _up(self, todo: deque[str]) -> deque[str]:
+    def _up(self, remaining: deque[str]) -> deque[str]:
         if self._parts:
             self._parts.pop()
             self._system.close(self._open.pop())
-            return todo
+            return remaining
         # Another root may be above or beside this one; who leaves a root and comes back is refused, as by `openat2`.
         others = [root for root in self._roots if root is not self._root]
-        return self._absolute([*self._root.real.parent.parts[1:], *todo], others)
+        return self._absolute([*self._root.real.parent.parts[1:], *remaining], others)
 
-    def _step(self, name: str, todo: deque[str]) -> tuple[deque[str], FoundPath | None]:
+    def _step(self, name: str, remaining: deque[str]) -> tuple[deque[str], FoundPath | None]:
         """Goes to one entry of the folder reached so far; the last one is the end."""
         folder, parts = self._open[-1], (*self._parts, name)
-        last = not todo
+        last = not remaining
         # By name, before anything is looked at: the answer must not depend on whether it exists.
         if self._root.guard.covers(parts):
             raise protected(self._path)
@@ -167,14 +167,14 @@ class Resolver:
             target = self._link(name, folder) if self._follow_last or not last else None
             facts = None if target is not None else self._system.facts(name, folder)
         except FileNotFoundError:
-            if all(each in _SAME for each in todo):
+            if all(each in _SAME for each in remaining):
                 at = identity(self._system.facts_of(folder))
-                return todo, FoundPath(root=self._root, parts=parts, facts=None, folder=at)
+                return remaining, FoundPath(root=self._root, parts=parts, facts=None, folder=at)
             raise missing(self._path) from None
         except OSError as error:
             raise of_error(self._path, error) from None
         if target is not None:
-            return self._linked(target, todo), None
+            return self._linked(target, remaining), None
         assert facts is not None
         if self._root.guard.knows(facts):
             raise protected(self._path)
@@ -183,9 +183,9 @@ class Resolver:
             if self._follow_last and stat.S_ISLNK(facts.st_mode):
                 raise Swapped
             at = identity(self._system.facts_of(folder))
-            return todo, FoundPath(root=self._root, parts=parts, facts=facts, folder=at)
+            return remaining, FoundPath(root=self._root, parts=parts, facts=facts, folder=at)
         self._enter(name, folder, facts)
-        return todo, None
+        return remaining, None
 
     def _link(self, name: str, folder: int) -> str | None:
         try:
@@ -195,15 +195,15 @@ class Resolver:
                 return None
             raise
 
-    def _linked(self, target: str, todo: deque[str]) -> deque[str]:
+    def _linked(self, target: str, remaining: deque[str]) -> deque[str]:
         self._links += 1
         if self._links > MAX_LINKS:
             raise of_error(self._path, OSError(errno.ELOOP, ""))
         names = target.split("/")
         if target.startswith("/"):
-            return self._absolute([*names, *todo])
-        todo.extendleft(reversed(names))
-        return todo
+            return self._absolute([*names, *remaining])
+        remaining.extendleft(reversed(names))
+        return remaining
 
     def _enter(self, name: str, folder: int, facts: os.stat_result) -> None:
         if not stat.S_ISDIR(facts.st_mode):
