@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,14 @@ async def launch(
 ) -> LiveRun:
     """A run that no caller drives; options as of `RunRequest`."""
     return await detached(app.host, RunRequest(input=input, thread_id=thread_id, **options), preamble=preamble)
+
+
+async def crash(live: LiveRun) -> None:
+    """Leaves the thread as a killed process would: nothing of the end of its run is written."""
+    assert live.task is not None
+    live.executor.abandoned = True
+    live.task.cancel()
+    await asyncio.gather(live.task, return_exceptions=True)
 
 
 async def resume(context: ServiceContext, thread_id: str, **options: Any) -> StartedRun:

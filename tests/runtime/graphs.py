@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, TypedDict
 
 from graphflow import Context, Graph, append
@@ -61,3 +62,27 @@ def asking() -> tuple[Graph, list[str]]:
         return {"log": ["after"]}
 
     return graph, ran
+
+
+class CutOffWrite:
+    """The node `act` of a graph: its first write `pay` is cut off in its midst, the others count.
+
+    Args:
+        loses_connection: the first write fails there, and nobody knows what became of it; otherwise it hangs there.
+    """
+
+    def __init__(self, *, loses_connection: bool = False) -> None:
+        self.graph, self.did, self.inside = Graph(Counter), list[str](), asyncio.Event()
+
+        async def pay() -> str:
+            self.did.append("paid")
+            if len(self.did) == 1:
+                self.inside.set()
+                if loses_connection:
+                    raise ConnectionResetError
+                await asyncio.Event().wait()
+            return "done"
+
+        @self.graph.node
+        async def act(state: Any, ctx: Context) -> dict[str, Any]:
+            return {"n": state.n + 1, "log": [await ctx.step("pay", pay)]}

@@ -13,8 +13,8 @@ from graphflow.graph.core.machine import Interrupt
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
 from graphflow.tools.port import Tool
-from tests.launching import launch
-from tests.runtime.graphs import Counter, chain
+from tests.launching import crash, launch
+from tests.runtime.graphs import Counter, CutOffWrite, chain
 
 STATE: dict[str, Any] = {
     "type": "object",
@@ -135,24 +135,9 @@ async def wait_at_breakpoint(store: Checkpointer) -> Waiting:
 
 async def wait_for_outcome(store: Checkpointer) -> Waiting:
     """A write that was cut off in its midst."""
-    graph, did, reached = Graph(STATE), list[str](), asyncio.Event()
-
-    @graph.node
-    async def act(state: Any, ctx: Context) -> dict[str, Any]:
-        async def pay() -> str:
-            did.append("paid")
-            if len(did) == 1:
-                reached.set()
-                await asyncio.Event().wait()
-            return "done"
-
-        return {"log": [await ctx.step("pay", pay)]}
-
-    app = graph.compile(checkpointer=store, ids=FakeIds())
+    write = CutOffWrite()
+    app = write.graph.compile(checkpointer=store, ids=FakeIds())
     live = await launch(app, thread_id="t")
-    await reached.wait()
-    live.executor.abandoned = True
-    assert live.task is not None
-    live.task.cancel()
-    await asyncio.gather(live.task, return_exceptions=True)
-    return Waiting(app, (await app.resume("t")).interrupts, {"decision": "skip"}, did)
+    await write.inside.wait()
+    await crash(live)
+    return Waiting(app, (await app.resume("t")).interrupts, {"decision": "skip"}, write.did)

@@ -10,7 +10,7 @@ import pytest
 from graphflow import Context, Graph, MemoryCheckpointer, NodeRunOver
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.testing import FakeClock
-from tests.launching import launch
+from tests.launching import crash, launch
 from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter
@@ -169,10 +169,7 @@ async def test_a_run_whose_process_is_gone_before_it_hears_of_its_cancellation_i
     app = graph.compile(checkpointer=store, clock=clock)
     live = await launch(app, {}, "t")
     await inside.wait()
-    assert live.task is not None
-    live.executor.abandoned = True
-    live.task.cancel()
-    await asyncio.gather(live.task, return_exceptions=True)
+    await crash(live)
     await store.take("t", owner="elsewhere/-/00000000-0000-0000-0000-000000000000", now=clock.now_ms(), lease_ms=15_000)
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         cancelling = group.create_task(app.thread("t").cancel())

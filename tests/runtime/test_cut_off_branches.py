@@ -13,7 +13,7 @@ from graphflow.errors import ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.launch import launch_expired
 from graphflow.testing import FakeClock, collect
-from tests.launching import launch
+from tests.launching import crash, launch
 from tests.runtime.branches import document
 from tests.runtime.questions import forget
 
@@ -58,10 +58,7 @@ class Cut:
         while not live.executor.machine.interrupts:
             await asyncio.sleep(0)
         await live.executor.flush()
-        live.executor.abandoned = True
-        assert live.task is not None
-        live.task.cancel()
-        await asyncio.gather(live.task, return_exceptions=True)
+        await crash(live)
         self.gate.set()
         forget(self.app)
         state = await self.app.thread("t").state()

@@ -13,10 +13,10 @@ from graphflow.errors import EffectsNeedChoice, StateError, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.tools.context import ToolContext
-from tests.launching import launch
+from tests.launching import crash, launch
 from tests.patience import PATIENCE_S
 from tests.runtime.conftest import Compile
-from tests.runtime.graphs import Counter
+from tests.runtime.graphs import Counter, CutOffWrite
 
 
 class Post:
@@ -511,29 +511,13 @@ async def test_an_edit_of_the_head_passes_over_nothing_that_a_run_did_until_it_w
 async def test_new_input_waits_until_it_is_known_what_became_of_a_write_that_was_cut_off(
     compile_graph: Compile, how: str
 ) -> None:
-    graph, did, inside = Graph(Counter), list[str](), asyncio.Event()
-
-    @graph.node
-    async def act(state: Any, ctx: Context) -> dict[str, Any]:
-        async def pay() -> None:
-            did.append("paid")
-            if len(did) == 1:
-                inside.set()
-                if how == "lost connection":
-                    raise ConnectionResetError
-                await asyncio.Event().wait()
-
-        await ctx.step("pay", pay)
-        return {"n": state.n + 1}
-
-    app = compile_graph(graph)
+    write = CutOffWrite(loses_connection=how == "lost connection")
+    app, did = compile_graph(write.graph), write.did
     live = await launch(app, {}, "t")
-    await inside.wait()
-    assert live.task is not None
+    await write.inside.wait()
     if how == "crash":
-        live.executor.abandoned = True
-        live.task.cancel()
-    await asyncio.gather(live.task, return_exceptions=True)
+        await crash(live)
+    await live.over.wait()
     before = await app.thread("t").history()
     with pytest.raises(ThreadWaiting, match="'pay' of node 'act'") as refused:
         await app.run({}, "t")
@@ -549,30 +533,15 @@ async def test_new_input_waits_until_it_is_known_what_became_of_a_write_that_was
 async def test_a_queued_input_waits_too_until_it_is_known_what_became_of_a_write_that_was_cut_off(
     compile_graph: Compile, store: Checkpointer
 ) -> None:
-    graph, did, inside = Graph(Counter), list[str](), asyncio.Event()
-
-    @graph.node
-    async def act(state: Any, ctx: Context) -> dict[str, Any]:
-        async def pay() -> None:
-            did.append("paid")
-            if len(did) == 1:
-                inside.set()
-                await asyncio.Event().wait()
-
-        await ctx.step("pay", pay)
-        return {"n": state.n + 1}
-
-    app = compile_graph(graph)
+    write = CutOffWrite()
+    app, did = compile_graph(write.graph), write.did
     live = await launch(app, {}, "t")
-    await inside.wait()
+    await write.inside.wait()
     queued = asyncio.ensure_future(app.run({}, "t", on_busy="enqueue"))  # noqa: TID251 - awaited below
     async with asyncio.timeout(PATIENCE_S):
         while not await store.queue("t", kind="input"):
             await asyncio.sleep(0)
-    assert live.task is not None
-    live.executor.abandoned = True
-    live.task.cancel()
-    await asyncio.gather(live.task, return_exceptions=True)
+    await crash(live)
     # Its caller goes on with the run that was cut off, and that asks what became of the write.
     async with asyncio.timeout(PATIENCE_S):
         while not (asked := await store.open_interrupts(thread_id="t")):

@@ -12,7 +12,7 @@ from graphflow import Context, Goto, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds
-from tests.launching import launch
+from tests.launching import crash, launch
 
 STATE = {"type": "object", "properties": {"paid": {"type": "array", "default": [], "x-reducer": "append"}}}
 
@@ -55,10 +55,7 @@ async def crash_in_the_midst(app: CompiledGraph, till: Till) -> None:
     """Leaves the thread as a killed process would, while the till is open."""
     live = await launch(app, thread_id="t")
     await till.reached.wait()
-    live.executor.abandoned = True
-    assert live.task is not None
-    live.task.cancel()
-    await asyncio.gather(live.task, return_exceptions=True)
+    await crash(live)
 
 
 ANSWERS = [
