@@ -27,6 +27,7 @@ from graphflow.errors import CodecError
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State, freeze
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage, ToolCall, ToolMessage
 from tests.codec_json import from_json, to_json
+from tests.registered_types import own_types
 
 
 @dataclasses.dataclass
@@ -110,15 +111,11 @@ class UnknownText(str):
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     """The types of this file, and whatever a test registers, for the test's time."""
-    before = dict(registry._by_type), dict(registry._by_name)
-    for kind in (Point, Frozen, Struct, Inner, Model, Colour, Level, Word, Access, Pair):
-        codec.register(kind, f"test.{kind.__name__}")
-    codec.register(Opaque, "test.Opaque", dump=lambda o: o.value, load=Opaque)
-    yield
-    registry._by_type.clear()
-    registry._by_type.update(before[0])
-    registry._by_name.clear()
-    registry._by_name.update(before[1])
+    with own_types():
+        for kind in (Point, Frozen, Struct, Inner, Model, Colour, Level, Word, Access, Pair):
+            codec.register(kind, f"test.{kind.__name__}")
+        codec.register(Opaque, "test.Opaque", dump=lambda o: o.value, load=Opaque)
+        yield
 
 
 def same(a: Any, b: Any) -> bool:

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
-from graphflow.checkpoints import type_registry as registry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import EXTENSIONS
 from graphflow.checkpoints.record_decoder import decode_body
@@ -24,6 +23,7 @@ from tests.corpus import kinds
 from tests.corpus.make import NEWEST, after, make
 from tests.corpus.picture import picture, state_of
 from tests.corpus.scenarios import SCENARIOS, Stage, newer
+from tests.registered_types import own_types
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(HERE.glob("format-*"))
@@ -36,13 +36,9 @@ def thread_id(path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    before = dict(registry._by_type), dict(registry._by_name)
-    kinds.register()
-    yield
-    registry._by_type.clear()
-    registry._by_type.update(before[0])
-    registry._by_name.clear()
-    registry._by_name.update(before[1])
+    with own_types():
+        kinds.register()
+        yield
 
 
 @pytest.fixture(params=["memory", "sqlite"])

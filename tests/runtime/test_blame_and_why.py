@@ -76,6 +76,9 @@ async def test_blame_of_a_part_is_whoever_changed_that_part(compile_graph: Compi
     for wrong in ("state.nothing", "state.plan.nothing", "state.plan.steps[7]", "state.plan..x", ""):
         with pytest.raises(StateError):
             await thread.blame(wrong)
+    with pytest.raises(StateError) as refused:
+        await thread.blame("state.nothing")
+    assert "plan" in refused.value.detail["keys"]
 
 
 def test_a_path_into_the_state_is_read() -> None:
@@ -106,8 +109,9 @@ async def test_blame_inside_a_subgraph_names_its_path(compile_graph: Compile) ->
     thread = app.thread("t")
     found = await thread.blame("state.log[0]", path="down#1/down#1")
     assert (found.node, found.path, found.source, found.by) == ("one", "down#1/down#1", "answer", "ada")
-    with pytest.raises(StateError):
+    with pytest.raises(StateError) as refused:
         await thread.blame("state.log", path="down#2")
+    assert "down#1" in refused.value.detail["paths"]
     await app.answer("t", "c")
     outer = await thread.blame("state.log[2]")
     assert (outer.node, outer.path, outer.value) == ("down", "", "c")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphflow import Context, Graph
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
-from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import ThreadBusy
 from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -23,13 +18,12 @@ from graphflow.runtime.runs.live_runs import registry_of
 from graphflow.runtime.runs.store_time import Moment
 from tests.launching import launch
 from tests.patience import PATIENCE_S
-from tests.postgres import Schemas
+from tests.runtime.conftest import OpenStore
 from tests.runtime.graphs import Counter, chain
 
 LEASE_MS = 200
 LONG_LEASE_MS = 2_000
 """Long enough for a thread of a loaded machine to have its turn in a third of it."""
-Stores = Callable[[], Checkpointer]
 
 
 class WrongClock(SystemClock):
@@ -42,31 +36,17 @@ class WrongClock(SystemClock):
         return super().now_ms() + self.off_ms
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
-    """Opens one store again and again, as servers do."""
-    made: list[Checkpointer] = []
-    schemas: Schemas = request.getfixturevalue("schemas")
-    schema = schemas.take()
-
-    def open_again() -> Checkpointer:
-        store: Checkpointer = (
-            PostgresCheckpointer(schemas.url, schema=schema)
-            if request.param == "postgres"
-            else SqliteCheckpointer(tmp_path / "t.db")
-        )
-        made.append(store)
-        return store
-
-    yield open_again
-    for store in made:
-        await store.close()
-    schemas.empty()
+async def lease_end(store: Checkpointer) -> int:
+    row = await store.thread("t")
+    assert row is not None
+    return row.lease_until
 
 
 @pytest.mark.parametrize(("a", "b"), [(-10, 10), (10, -10), (0, 10), (-10, 0)])
-@pytest.mark.parametrize("stores", ["postgres"], indirect=True)
-async def test_servers_whose_clocks_differ_neither_steal_a_lease_nor_keep_one(stores: Stores, a: int, b: int) -> None:
+@pytest.mark.parametrize("open_store", ["postgres"], indirect=True)
+async def test_servers_whose_clocks_differ_neither_steal_a_lease_nor_keep_one(
+    open_store: OpenStore, a: int, b: int
+) -> None:
     at_work, go_on = asyncio.Event(), asyncio.Event()
     graph = Graph(Counter)
 
@@ -76,8 +56,8 @@ async def test_servers_whose_clocks_differ_neither_steal_a_lease_nor_keep_one(st
         await go_on.wait()
         return {"n": 1}
 
-    first = graph.compile(checkpointer=stores(), clock=WrongClock(a))
-    other = graph.compile(checkpointer=stores(), clock=WrongClock(b))
+    first = graph.compile(checkpointer=open_store(), clock=WrongClock(a))
+    other = graph.compile(checkpointer=open_store(), clock=WrongClock(b))
     async with asyncio.timeout(PATIENCE_S):
         run = await launch(first, {}, "t")
         await at_work.wait()
@@ -104,19 +84,22 @@ async def test_servers_whose_clocks_differ_neither_steal_a_lease_nor_keep_one(st
         assert theirs.time.now_ms() >= left.lease_until
 
 
-async def test_a_node_that_blocks_its_event_loop_for_several_leases_keeps_its_thread(stores: Stores) -> None:
+async def test_a_node_that_blocks_its_event_loop_for_longer_than_its_lease_keeps_its_thread(
+    open_store: OpenStore,
+) -> None:
     refusals: list[int] = []
     acted: list[str] = []
 
     async def others() -> None:
-        store = stores()
+        store = open_store()
         runs = chain("a")[0].compile(checkpointer=store).host.need_runs()
-        until = time.monotonic() + 2.2 * LONG_LEASE_MS / 1000
-        while time.monotonic() < until:
+        first = until = await lease_end(store)
+        while until <= first + LONG_LEASE_MS:  # then it was renewed after the first one's end
+            await asyncio.sleep(LONG_LEASE_MS / 20_000)  # no busy loop: who renews needs the processor too
+            until = await lease_end(store)
             with pytest.raises(ThreadBusy) as refused:
                 await runs.take("t")
             refusals.append(refused.value.detail["retryAfterMs"])
-            await asyncio.sleep(LONG_LEASE_MS / 20_000)  # no busy loop: who renews needs the processor too
         await store.close()
 
     graph = Graph(Counter)
@@ -133,7 +116,7 @@ async def test_a_node_that_blocks_its_event_loop_for_several_leases_keeps_its_th
     async def second(state: Any) -> dict[str, Any]:
         return {"n": 2}
 
-    store = stores()
+    store = open_store()
     registry_of(store).lease_ms = LONG_LEASE_MS
     app: CompiledGraph = graph.compile(checkpointer=store)
     async with asyncio.timeout(PATIENCE_S):
@@ -142,8 +125,8 @@ async def test_a_node_that_blocks_its_event_loop_for_several_leases_keeps_its_th
     assert refusals and max(refusals) <= 1000
 
 
-async def test_a_thread_that_nobody_needs_ends_the_guard(stores: Stores) -> None:
-    store = stores()
+async def test_a_thread_that_nobody_needs_ends_the_guard(open_store: OpenStore) -> None:
+    store = open_store()
     registry = registry_of(store)
     await chain("a")[0].compile(checkpointer=store).run({}, "t")
     assert [keeper.kept_now for keeper in registry._keepers()] == [0]

@@ -4,50 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
 from graphflow import AnswerRefused
-from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
-from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.queue_codec import HandedAnswer, encode_queued
 from graphflow.runtime.runs import live_runs
 from tests.launching import launch
 from tests.patience import PATIENCE_S
-from tests.postgres import Schemas
+from tests.runtime.conftest import OpenStore
 from tests.runtime.test_live_answers import DONE, Review
 
 Open = Callable[[], CompiledGraph]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def another(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Review, Open]]:
+@pytest.fixture
+async def another(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Review, Open]]:
     """The review in one store object, which drives it, and others over the same store, as other processes have them."""
     monkeypatch.setattr(live_runs, "WATCH_S", 0.02)
-    made: list[Checkpointer] = []
-    schemas: Schemas = request.getfixturevalue("schemas")
-    schema = schemas.take()
-
-    def store() -> Checkpointer:
-        opened: Checkpointer = (
-            PostgresCheckpointer(schemas.url, schema=schema)
-            if request.param == "postgres"
-            else SqliteCheckpointer(tmp_path / "t.db")
-        )
-        made.append(opened)
-        return opened
-
-    review = Review(lambda graph: graph.compile(checkpointer=store()))
+    review = Review(lambda graph: graph.compile(checkpointer=open_store()))
     async with asyncio.timeout(PATIENCE_S):
-        yield review, lambda: review.graph.compile(checkpointer=store())
-    for each in made:
-        await each.close()
-    schemas.empty()
+        yield review, lambda: review.graph.compile(checkpointer=open_store())
 
 
 async def test_an_answer_reaches_the_run_of_another_process_and_its_caller_gets_the_result(

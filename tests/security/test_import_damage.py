@@ -17,13 +17,13 @@ import pytest
 
 from graphflow import MemoryCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints import codec
-from graphflow.checkpoints import type_registry as registry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StoreError
 from graphflow.runtime.queue_codec import decode_queued
 from tests.campaign import size
 from tests.corpus import kinds
 from tests.corpus.picture import picture
+from tests.registered_types import own_types
 
 FOLDER = Path(__file__).parent.parent / "corpus" / "format-2"
 NAMES = ("asked", "chain", "forked", "mapped", "nested", "recovered", "reducers", "signalled", "tools", "travelled")
@@ -33,13 +33,9 @@ BLOBS = ("meta", "data", "snapshot", "body")
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    before = dict(registry._by_type), dict(registry._by_name)
-    kinds.register()
-    yield
-    registry._by_type.clear()
-    registry._by_type.update(before[0])
-    registry._by_name.clear()
-    registry._by_name.update(before[1])
+    with own_types():
+        kinds.register()
+        yield
 
 
 def exported(name: str) -> Lines:

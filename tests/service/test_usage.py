@@ -22,7 +22,6 @@ from graphflow.service.application import Application
 from graphflow.service.usage import usage
 from graphflow.settings import load_settings
 from graphflow.testing import FakeClock
-from tests.postgres import Schemas
 from tests.service.conftest import MESSAGES, SPEAK
 
 DAY_MS = 86_400_000
@@ -86,20 +85,11 @@ class Setting:
         return await usage(self.app, **asked)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def setting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Setting]:
-    from graphflow import MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
-
-    if request.param == "postgres":
-        schemas: Schemas = request.getfixturevalue("schemas")
-        store: Checkpointer = PostgresCheckpointer(schemas.url, schema=schemas.take())
-    else:
-        store = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(tmp_path / "t.db")
+@pytest.fixture
+async def setting(store: Checkpointer, tmp_path: Path) -> AsyncIterator[Setting]:
     made = Setting(tmp_path, store)
     async with made.app:
         yield made
-    if request.param == "postgres":
-        schemas.empty()
 
 
 @pytest.fixture

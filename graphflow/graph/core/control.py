@@ -120,7 +120,9 @@ def on_edited(work: UnitOfWork, tick: Edited) -> None:
                 f"the body that {frame.path!r} runs" if frame.branch is not None else "this graph outside its branches"
             )
             raise StateError(
-                f"{tick.as_node!r} is not a node of {where}; nodes there: {', '.join(nodes)}", code="invalid_input"
+                f"{tick.as_node!r} is not a node of {where}; nodes there: {', '.join(nodes)}",
+                code="invalid_input",
+                nodes=list(nodes),
             )
         work.close_children(tick.frame)
         work.cancel_interrupts(tick.frame, "cancelled")

@@ -36,6 +36,7 @@ async def blame(store: Checkpointer, plan: Plan, loaded: Loaded, expression: str
         raise StateError(
             f"{expression!r} names nothing in the state of {path or 'the root'}; keys are {', '.join(frame.state) or 'none'}",
             code="invalid_input",
+            keys=list(frame.state),
         )
     found = await _trace(tracer, loaded, frame, value)
     if found is None:
@@ -78,7 +79,8 @@ def _frame(loaded: Loaded, path: str) -> Frame:
     open_ = {frame.path: frame for frame in all_frames(loaded.machine)}
     if path not in open_:
         listed = ", ".join(repr(p) for p in open_)
-        raise StateError(f"no frame {path!r} is open there; open are ('' is the root): {listed}", code="invalid_input")
+        why = f"no frame {path!r} is open there; open are ('' is the root): {listed}"
+        raise StateError(why, code="invalid_input", paths=list(open_))
     return open_[path]
 
 
