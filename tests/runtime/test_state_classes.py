@@ -435,6 +435,43 @@ async def test_a_reducer_gets_and_gives_declared_values():
     assert result.state["person"]["name"] == "ann"
 
 
+def longest(old: Any, new: Any) -> Any:
+    return max(old or "", new, key=len)
+
+
+ANY_VALUE = [(append, ["a"], ["b"], ["a", "b"]), (merge, {"a": 1}, {"b": 2}, {"a": 1, "b": 2}), (sum_, 5, 6, 11),
+             (longest, "long", "x", "long")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reducer", "first", "second", "after"), ANY_VALUE)
+async def test_a_reducer_decides_on_every_write_to_a_key_of_any_value(
+    reducer: Any, first: Any, second: Any, after: Any
+):
+    cls = dataclasses.make_dataclass("Kept", [("kept", Annotated[Any, reducer], None)])
+    assert (await run(cls, lambda s: {"kept": first}, lambda s: {"kept": second})).state["kept"] == after
+    if reducer in (append, merge):
+        result = await run(cls, lambda s: {"kept": first}, lambda s: {"kept": "text"})
+        assert result.error is not None
+        assert "'kept'" in result.error["message"]
+        assert result.state["kept"] == first
+
+
+APPENDED = [(int, [0, "text", 1]), (Literal[0, 1], [0, 2, 1]), (dict[str, int], [{"a": 1}, {"a": "text"}])]
+
+
+@pytest.mark.parametrize(("item", "given"), APPENDED)
+async def test_every_item_that_a_branch_appends_is_checked_by_its_type(item: Any, given: list[Any]):
+    cls = dataclasses.make_dataclass("Fan", [("got", Annotated[list[item], append], field(default_factory=list))])
+    graph: Graph[Any] = Graph(cls).map("fan", "input.given", "work", as_="x", next="end")
+    graph.add("work", use="fn:same", with_={"x": "${x}"}, set={"got": "[out]"}, next="end")
+    graph.function(lambda_named("same", lambda x: x))
+    error = (await graph.compile().run({"given": given})).error
+    assert error is not None
+    assert "state key 'got'" in error["message"]
+    assert "at got[]" in error["message"]
+    assert (await graph.compile().run({"given": given[:1]})).state["got"] == given[:1]
+
+
 async def test_validators_of_a_model_see_the_other_fields_and_may_change_the_value():
     class Span(BaseModel):
         start: int = 0

@@ -35,7 +35,7 @@ class Rules(Protocol):
 
     @property
     def passes(self) -> Mapping[str, frozenset[type]]:
-        """Key → types whose values fit as they are; a write of such values alone is not checked."""
+        """Key → types whose values fit as they are, of a log those of its items; a write of such values alone is not checked."""
 
     def plain(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Written values as a machine keeps them: instances of declared classes as plain data."""
@@ -193,7 +193,7 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
 class StateSchema:
     """The keys of one graph, and how writes to them combine."""
 
-    __slots__ = ("_plain", "channels", "plain", "rules")
+    __slots__ = ("_appended", "_plain", "channels", "plain", "rules")
 
     def __init__(self, channels: Iterable[Channel], rules: Rules | None = None) -> None:
         self.channels = {channel.key: channel for channel in channels}
@@ -201,8 +201,14 @@ class StateSchema:
         """None: the top-level types say all, and a write costs no more."""
         self._plain = {c.key: _plain_types(c) for c in self.channels.values() if c.reduce == "replace"}
         """Key → types whose values replace the old one as they are."""
-        if rules is not None:
-            self._plain.update({key: types & self._plain.get(key, types) for key, types in rules.passes.items()})
+        self._appended: dict[str, frozenset[type]] = {
+            c.key: FROZEN for c in self.channels.values() if c.reduce == "append"
+        }
+        """Key → types whose values become items of the log as they are."""
+        for key, types in () if rules is None else rules.passes.items():
+            for table in (self._plain, self._appended):
+                if key in table:  # every other key has a reducer, which decides what is written
+                    table[key] &= types
         self.plain = rules.plain if rules is not None and rules.converts else None
         """See `Rules.plain`; None where it changes nothing."""
 
@@ -222,6 +228,8 @@ class StateSchema:
             # Exact type, not isinstance: a `bool` would pass as an `int`.
             if type(value) in self._plain.get(key, ()):
                 update.sets[key] = value
+                continue
+            if key not in replace and self._append(key, value, update):
                 continue
             rules = self.rules
             channel = self.channels.get(key)
@@ -247,7 +255,11 @@ class StateSchema:
             StateError: a value that its reducer refuses.
         """
         update = Update({}, {}, {})
+        rules: Rules | None = None
         for key, values in writes.items():
+            if self._append(key, values, update):
+                continue
+            rules = self.rules
             channel = self.channels[key]
             if channel.is_log:
                 _REDUCERS[channel.reduce](channel, state.get(key), values, update)
@@ -263,7 +275,16 @@ class StateSchema:
                 for value in values:
                     _REDUCERS.get(channel.reduce, self._reduce_function)(channel, old, value, update)
                     old = update.sets[key]
-        return update if self.rules is None else self.rules.checked(state, update)
+        return update if rules is None else rules.checked(state, update)
+
+    def _append(self, key: str, values: Any, update: Update) -> bool:
+        """Adds items that the log takes as they are; False, and nothing is done, where `_REDUCERS` has to look at them."""
+        types = self._appended.get(key)
+        if types is None or type(values) is not list or not types.issuperset(map(type, values)):
+            return False
+        if values:
+            update.logs[key] = [("+", item) for item in values]
+        return True
 
     def _reduce_function(self, channel: Channel, old: Any, value: Any, update: Update) -> None:
         if channel.function is None:

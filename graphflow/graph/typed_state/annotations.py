@@ -20,6 +20,7 @@ from uuid import UUID
 import msgspec
 
 from graphflow.errors import text_of
+from graphflow.graph.core.immutable import ATOMS
 from graphflow.graph.definition.state_classes import is_key_mark, is_typeddict
 from graphflow.graph.definition.types import show
 from graphflow.messages import MESSAGE_TYPES, from_wire
@@ -136,6 +137,14 @@ def check_of(hint: Any) -> Check | None:
         return None
     base = origin or hint
     return _of_class(base, given) if isinstance(base, type) else None
+
+
+def passing_types(hint: Any, check: Check | None) -> frozenset[type]:
+    """Types whose values fit the annotation, and its check, as they are."""
+    if check is None:
+        return ATOMS
+    hint = bare(hint)
+    return frozenset({hint}) if isinstance(hint, type) and SCALARS.get(hint) is check else frozenset()
 
 
 def _of_class(base: type, given: tuple[Any, ...]) -> Check | None:
@@ -284,11 +293,13 @@ def _union(checks: Sequence[Check | None], hint: Any) -> Check | None:
 
 def _items(make: Callable[[Any], Any], given: tuple[Any, ...]) -> Check:
     item = check_of(given[0]) if given else None
+    passing = passing_types(given[0] if given else Any, item)
 
     def check(value: Any) -> Any:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence | AbstractSet):
             raise _refuse("a list", value)
-        if item is None:
+        # One pass in C over what fits as it is: large lists of scalars are common.
+        if item is None or passing.issuperset(map(type, value)):
             return make(value)
         return make([below(item, f"[{index}]", part) for index, part in enumerate(value)])
 

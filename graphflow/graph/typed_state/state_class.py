@@ -12,11 +12,10 @@ from typing import Any, get_args, get_origin
 
 from graphflow.errors import StateError
 from graphflow.graph.core.channels import Channel, Update, apply_update
-from graphflow.graph.core.immutable import ATOMS, FrozenList, ListView, State, fold, freeze
+from graphflow.graph.core.immutable import FrozenList, ListView, State, fold, freeze
 from graphflow.graph.definition.state_classes import defaults_of, fields_of, is_typeddict
 from graphflow.graph.typed_state.annotations import (
     FAILURES,
-    SCALARS,
     Check,
     Misfit,
     bare,
@@ -26,6 +25,7 @@ from graphflow.graph.typed_state.annotations import (
     is_pydantic,
     made,
     misfit_of,
+    passing_types,
 )
 from graphflow.graph.typed_state.plain_form import classes_in, plain_form, same_classes
 from graphflow.graph.typed_state.views import locked, show, shown_class
@@ -63,13 +63,20 @@ class Field:
         self.item = None if item is None else check_of(item)
         self.whole = whole or _has_marks(hint)
         """Whether the whole value of a log or map is checked, and not only what is added to it."""
-        self.passes = _passing(hint, self.check)
-        self.item_passes = frozenset[type]() if item is None else _passing(item, self.item)
+        self.passes = passing_types(hint, self.check)
+        self.item_passes = passing_types(item, self.item)
         """Types whose values fit and stay as they are."""
         self.default = self._declared_default(default)
         kept_alike = default is _MISSING or type(self.default) is type(self.initial)
         self.lazy = channel.is_log or not (kept_alike and _is_kept_alike(hint))
         self.last: tuple[Any, Any] = (_MISSING, None)
+
+    @property
+    def written_as_is(self) -> frozenset[type]:
+        """Types of what is written, of a log of its items, that needs no look at the class."""
+        if not self.is_log:
+            return self.passes
+        return frozenset() if self.whole and self.check is not None else self.item_passes
 
     def _declared_default(self, default: Any) -> Any:
         given = self.initial if default is _MISSING else plain_form(default, self.classes)
@@ -112,16 +119,9 @@ class Field:
 
     def fitted(self, check: Check | None, value: Any, place: str = "") -> Any:
         """A value to write, as the machine keeps it."""
-        if check is None or type(value) in self.passes:
+        if check is None:
             return value
         return self.plain(below(check, place, value))
-
-
-def _passing(hint: Any, check: Check | None) -> frozenset[type]:
-    """Types whose values fit the annotation as they are."""
-    if check is None:
-        return ATOMS
-    return frozenset({hint}) if check in SCALARS.values() and isinstance(hint, type) else frozenset()
 
 
 def _is_kept_alike(hint: Any) -> bool:
@@ -191,7 +191,7 @@ class StateRules:
         self._together = _together_of(cls)
         self.converts = bool(self._plain)
         self.passes: Mapping[str, frozenset[type]] = {
-            key: frozenset() if self._together is not None else field.passes for key, field in fields.items()
+            key: frozenset() if self._together is not None else field.written_as_is for key, field in fields.items()
         }
         # Of a `TypedDict` an append channel stays the window that it is, unless its items have a class.
         self._converted = [key for key, field in self._lazy.items() if field.classes or not field.is_log]
@@ -307,7 +307,10 @@ class StateRules:
         return out
 
     def _log(self, field: Field, state: State, entries: list[Any]) -> list[Any]:
-        out = [self._entry(field, entry) for entry in entries]
+        if field.item_passes.issuperset([type(entry[-1]) for entry in entries]):
+            out = entries
+        else:
+            out = [self._entry(field, entry) for entry in entries]
         if field.whole and field.check is not None:
             whole = list(state.get(field.key) or ())
             for entry in out:
