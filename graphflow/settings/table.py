@@ -166,7 +166,7 @@ class BashSettings:
     allow_network: bool = _setting(False, "Let programs that `bash` starts use the network.", env="BASH_ALLOW_NETWORK")
     sandbox: Literal["required", "preferred", "off"] | None = _setting(
         None,
-        "Sandbox of the programs that `bash` starts: `required` refuses them without one, `preferred` starts them anyway."
+        "Sandbox of the programs that `bash` starts: without one `required` refuses every command, `preferred` starts them anyway."
         " None: `required` with users, else `preferred`. See [workspaces](../how-to/workspaces.md#sandbox).",
     )
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from graphflow.checkpoints.open_store import open_store
+from graphflow.cli.terminal.lines_file import write_lines
 from graphflow.memory.chat_files import ChatFiles
 from graphflow.private_files import make_private_file, make_private_folder
 from graphflow.service.application import Application
 from graphflow.service.uploads import upload
 from graphflow.settings import load_settings
+from tests.server.conftest import serving
+from tests.server.test_uploads import send
+from tests.server.test_users import ANN, OPS, with_tokens
+from tests.service.conftest import write_agents
+from tests.tools.fakes import tool_context
 
 
-@pytest.fixture(autouse=True)
-def open_umask() -> Iterator[None]:
-    before = os.umask(0)
+@pytest.fixture(autouse=True, params=[0o000, 0o022], ids="{:03o}".format)
+def open_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
     yield
     os.umask(before)
 
@@ -68,6 +75,58 @@ def test_chat_records(tmp_path: Path):
         files.write("trip", {"runId": "r", "messages": [{"role": "user", "content": text}]})
     assert "chats/trip.json" in modes(tmp_path)
     assert_private(tmp_path)
+
+
+async def test_everything_that_a_server_writes_in_a_whole_run(tmp_path: Path):
+    """A chat with an upload, a question, a workspace, a memory, a fork, a metric and an export, looked at while it runs."""
+    folder = tmp_path / "server"
+    folder.mkdir(mode=0o700)
+    write_agents(folder)
+    application = with_tokens(folder)
+    before = set(modes(tmp_path))
+    async with serving(application) as (client, _):
+        await send(client, chatId="trip", headers=ANN)
+        run = {"message": "hi", "chatId": "trip", "stream": False}
+        for agent in ("plain", "ask"):
+            assert (await client.post("/api/query", json={**run, "agentKey": agent}, headers=ANN)).status_code == 200
+        put = await client.put("/api/memory/notes/k", json={"value": {"v": 1}}, headers=ANN)
+        assert put.status_code == 200, put.text
+        forked = await client.post("/api/threads/trip/fork", json={"threadId": "fork"}, headers=OPS)
+        assert forked.status_code == 200
+        bash = application.tools.get("bash")
+        assert bash is not None
+        await bash.call({"command": "pwd"}, dataclasses.replace(tool_context(), thread_id="trip"))
+        await write_lines(tmp_path / "export.jsonl", application.store.export_thread("trip"))
+        found = {name: mode for name, mode in modes(tmp_path).items() if name not in before}
+    for part in (
+        "threads.db",
+        "threads.db-wal",
+        "threads.db-shm",
+        "memory.db",
+        "chats/trip.json",
+        "uploads/trip.files",
+    ):
+        assert f"server/checkpoints/{part}" in found
+    assert {"server/workspaces/ann", "export.jsonl"} <= set(found)
+    found |= {name: mode for name, mode in modes(tmp_path).items() if name not in before}
+    wrong = {
+        name: f"{mode:o}" for name, mode in found.items() if mode != (0o700 if (tmp_path / name).is_dir() else 0o600)
+    }
+    assert {name: mode for name, mode in wrong.items() if (tmp_path / name).exists()} == {}
+
+
+async def test_an_export_replaces_no_link_and_follows_none(tmp_path: Path):
+    (tmp_path / "target").write_text("old", encoding="utf-8")
+    (tmp_path / "out").symlink_to("target")
+    (tmp_path / ".out.part").symlink_to("target")
+    (tmp_path / "target").chmod(0o644)
+
+    async def lines() -> AsyncIterator[dict[str, str]]:
+        yield {"said": "hi"}
+
+    await write_lines(tmp_path / "out", lines())
+    assert (tmp_path / "target").read_text(encoding="utf-8") == "old"
+    assert stat.S_IMODE((tmp_path / "out").lstat().st_mode) == 0o600
 
 
 def test_what_exists_keeps_its_mode_and_content(tmp_path: Path):

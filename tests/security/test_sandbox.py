@@ -1,4 +1,4 @@
-"""The sandbox of programs: what a policy means on a machine with bubblewrap and on one without."""
+"""The sandbox of programs: what a policy means on a machine with bubblewrap, on one with Landlock, and on one without."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphflow.tools.builtin.bash import run_command
 from graphflow.tools.builtin.process import ProcessResult, run_program
 from graphflow.tools.result import ToolResult
 from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
-from graphflow.tools.workspace.sandbox import sandboxed
+from graphflow.tools.workspace.sandbox import Sandboxes, find_landlock, sandboxed
 from graphflow.tools.workspace.system import System
 from tests.needs import need
 from tests.security.test_protected_files import PLACES
@@ -24,9 +24,10 @@ needs_bubblewrap = pytest.mark.web
 BUBBLEWRAP = shutil.which("bwrap")
 
 
-def nothing() -> str | None:
-    """A machine without bubblewrap."""
-    return None
+NOTHING = Sandboxes(bubblewrap=lambda: None, landlock=lambda: False)
+"""A machine without any sandbox."""
+ONLY_BUBBLEWRAP = Sandboxes(bubblewrap=lambda: BUBBLEWRAP, landlock=lambda: False)
+ONLY_LANDLOCK = Sandboxes(bubblewrap=lambda: None, landlock=lambda: True)
 
 
 async def bash(folder: Path, command: str, **policy: object) -> ToolResult:
@@ -34,20 +35,25 @@ async def bash(folder: Path, command: str, **policy: object) -> ToolResult:
     return await run_command(command, made)
 
 
-@pytest.mark.parametrize("command", ["top", "free", "df", "df ."])
-async def test_required_refuses_a_program_and_names_the_setting(tmp_path: Path, command: str):
-    result = await bash(tmp_path, command, sandbox="required", find_sandbox=nothing)
+EVERY = ["top", "free", "df", "df .", "ls", "pwd", "cat a.txt", "head a.txt", "tail a.txt"]
+
+
+@pytest.mark.parametrize("command", EVERY)
+async def test_required_refuses_every_command_without_one_and_says_what_to_install(tmp_path: Path, command: str):
+    """Also those that start no program: on a machine without a sandbox nothing runs for a model."""
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+    result = await bash(tmp_path, command, sandbox="required", sandboxes=NOTHING)
     assert result.error is not None
-    assert (result.error.code, "setting bash.sandbox is 'required'" in result.error.message) == (
-        "PERMISSION_DENIED",
-        True,
-    )
+    assert result.error.code == "PERMISSION_DENIED"
+    assert "setting bash.sandbox is 'required'" in result.error.message
+    assert "install the package bubblewrap" in result.error.message
     assert result.context["sandbox"] == {"policy": "required", "applied": "refused"}
+    assert not result.data
 
 
 async def test_preferred_says_that_there_was_none(tmp_path: Path):
     need(shutil.which("df"), "df")
-    result = await bash(tmp_path, "df .", find_sandbox=nothing)
+    result = await bash(tmp_path, "df .", sandboxes=NOTHING)
     facts = result.context["sandbox"]
     assert (result.data["ok"], facts["policy"], facts["applied"], facts["network"]) == (True, "preferred", "none", True)
     assert "bubblewrap" in facts["reason"]
@@ -55,23 +61,26 @@ async def test_preferred_says_that_there_was_none(tmp_path: Path):
 
 async def test_off_looks_for_none(tmp_path: Path):
     need(shutil.which("df"), "df")
-    result = await bash(tmp_path, "df", sandbox="off", find_sandbox=lambda: pytest.fail("it was looked for"))
+    looked = Sandboxes(bubblewrap=lambda: pytest.fail("looked for"), landlock=lambda: pytest.fail("looked for"))
+    result = await bash(tmp_path, "df", sandbox="off", sandboxes=looked)
     assert result.context["sandbox"] == {"policy": "off", "applied": "none", "network": True}
 
 
+@pytest.mark.parametrize("policy", ["preferred", "off"])
 @pytest.mark.parametrize("command", ["ls", "pwd", "cat a.txt", "head a.txt", "tail a.txt"])
-async def test_commands_that_start_no_program_need_none(tmp_path: Path, command: str):
+async def test_commands_that_start_no_program_say_so(tmp_path: Path, command: str, policy: str):
     (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
-    result = await bash(tmp_path, command, sandbox="required", find_sandbox=nothing)
+    result = await bash(tmp_path, command, sandbox=policy, sandboxes=NOTHING)
     assert (result.data["ok"], result.context["sandbox"]) == (True, {"applied": "in-process"})
 
 
-async def test_users_that_are_kept_apart_require_it(tmp_path: Path):
+@pytest.mark.parametrize("command", ["free", "ls"])
+async def test_users_that_are_kept_apart_require_it(tmp_path: Path, command: str):
     workspace = Workspace(tmp_path)
-    policy = BashPolicy(find_sandbox=nothing)
-    assert (await run_command("free", policy, workspace, apart=True)).error is not None
+    policy = BashPolicy(sandboxes=NOTHING)
+    assert (await run_command(command, policy, workspace, apart=True)).error is not None
     # What the settings say counts more.
-    result = await run_command("df", BashPolicy(find_sandbox=nothing, sandbox="preferred"), workspace, apart=True)
+    result = await run_command(command, BashPolicy(sandboxes=NOTHING, sandbox="preferred"), workspace, apart=True)
     assert result.error is None
 
 
@@ -81,21 +90,27 @@ async def test_programs_run_in_it(tmp_path: Path, command: str):
     need(BUBBLEWRAP, "bubblewrap")
     need(shutil.which(command.partition(" ")[0]), command)
     (tmp_path / "sub").mkdir()
-    result = await bash(tmp_path, command, sandbox="required", find_sandbox=lambda: BUBBLEWRAP)
+    result = await bash(tmp_path, command, sandbox="required", sandboxes=ONLY_BUBBLEWRAP)
     assert (result.data["exitCode"], result.data["stderr"]) == (0, "")
     assert result.context["sandbox"] == {"policy": "required", "applied": "bubblewrap", "network": False}
 
 
-async def run(workspace: Workspace, script: str, *, network: bool = False) -> ProcessResult:
+async def run(
+    workspace: Workspace, script: str, *, network: bool = False, machine: Sandboxes = ONLY_BUBBLEWRAP
+) -> ProcessResult:
     """A shell in the sandbox: the worst program that could be started."""
-    need(BUBBLEWRAP, "bubblewrap")
+    if machine is ONLY_BUBBLEWRAP:
+        need(BUBBLEWRAP, "bubblewrap")
+    else:
+        need(find_landlock(), "Landlock of Linux 6.12")
     box = sandboxed(
         ["/bin/sh", "-c", script],
         "required",
         setting="x",
         network=network,
+        protected=workspace.protected,
         workspace=workspace,
-        find=lambda: BUBBLEWRAP,
+        machine=machine,
     )
     return await run_program(box.argv, cwd=Path("/"), env={"PATH": "/usr/bin:/bin"}, timeout_s=20, max_chars=9_999)
 
@@ -151,4 +166,12 @@ async def test_a_workspace_that_is_protected_is_not_mounted(server: Path):
     need(BUBBLEWRAP, "bubblewrap")
     workspace = server_workspace(server / "checkpoints" / "chats", settings_in(server), System())
     with pytest.raises(FileRefused, match="belongs to the server"):
-        sandboxed(["true"], "required", setting="x", network=False, workspace=workspace, find=lambda: BUBBLEWRAP)
+        sandboxed(
+            ["true"],
+            "required",
+            setting="x",
+            network=False,
+            protected=workspace.protected,
+            workspace=workspace,
+            machine=ONLY_BUBBLEWRAP,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import one_line_json, stop
+from graphflow.private_files import FILE_MODE
 
 
 async def write_lines(path: Path, lines: AsyncIterator[Any]) -> None:
     """Writes the whole file or none of it."""
     # Renamed into place at the end: a reader never sees half a thread, and a failure keeps the old file.
-    part = path.with_name(f".{path.name}.part")
+    # A thread holds what people said: like the store, only the owner may read it, whatever the umask is. The name can't be
+    # guessed, and nothing is opened that is there already, so no link in a shared folder leads the text elsewhere.
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
-        with part.open("w", encoding="utf-8") as out:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as out:
             async for line in lines:
                 out.write(one_line_json(line) + "\n")
         part.replace(path)

@@ -11,6 +11,7 @@ import msgspec
 
 from graphflow.agents.loader import LoadedAgent
 from graphflow.modes.registry import MODES
+from graphflow.private_files import make_private_folder
 from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 
 LoadAgent = Callable[[Any], LoadedAgent]
@@ -39,7 +40,7 @@ class AgentFolder:
         """See `AgentFiles.write`; `key` holds no path separator."""
         # Checked first: a broken agent is never written. With the key that the file's name will give it.
         self._load({**config, "key": key})
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         files = Workspace(self._folder, protected=self._protected)
         name = f"{key}.json"
         # A link could make another file of the folder this agent's; the port itself lets none lead out.

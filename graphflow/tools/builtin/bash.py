@@ -1,7 +1,8 @@
 """`bash`: a few commands that look around, in the workspace of the thread only. No shell is involved.
 
 `ls`, `pwd`, `cat`, `head` and `tail` run in this process, on what the file port has opened: no program resolves a path
-of theirs again. `top`, `free` and `df` are programs, in a sandbox where the machine has one.
+of theirs again. `top`, `free` and `df` are programs, in a sandbox where the machine has one. If a sandbox is required and the
+machine has none, every command is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolFailure, ToolResult, failed
 from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 from graphflow.tools.workspace.homes import Workspaces
-from graphflow.tools.workspace.sandbox import IN_PROCESS, SandboxPolicy, find_bubblewrap, sandboxed
+from graphflow.tools.workspace.sandbox import IN_PROCESS, Sandboxes, SandboxPolicy, sandboxed
 
 # Fixed: a PATH from the environment could name a folder that the model can write to.
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -56,8 +57,8 @@ class BashPolicy:
     """Of programs (`bash.sandbox`); None: `required` where users have workspaces of their own, else `preferred`."""
     allow_network: bool = False
     """Whether programs in the sandbox may use the network (`bash.allow_network`)."""
-    find_sandbox: Callable[[], str | None] = find_bubblewrap
-    """Finds the sandbox's program."""
+    sandboxes: Sandboxes = Sandboxes()
+    """What this machine has."""
 
     def workspaces(self, **options: Any) -> Workspaces:
         """The workspaces of this policy; `options` are those of `Workspaces`."""
@@ -108,6 +109,8 @@ async def run_command(
     """
     sandbox = policy.sandbox or ("required" if apart else "preferred")
     try:
+        # Every command, also one that starts no program: `required` means that nothing runs on a machine without a sandbox.
+        await asyncio.to_thread(policy.sandboxes.require, sandbox, "bash.sandbox")
         if workspace is None:
             workspace = (await policy.workspaces().of("")).workspace
         call = _CommandCall(command=command, parts=_parts(command), policy=policy, workspace=workspace, sandbox=sandbox)
@@ -181,8 +184,9 @@ class _CommandCall:
             self.sandbox,
             setting="bash.sandbox",
             network=self.policy.allow_network,
+            protected=self.workspace.protected,
             workspace=self.workspace if paths else None,
-            find=self.policy.find_sandbox,
+            machine=self.policy.sandboxes,
         )
         ended = await run_program(
             box.argv, cwd=Path("/"), env=_ENVIRONMENT, timeout_s=self.policy.timeout_s, max_chars=self.policy.max_chars

@@ -30,7 +30,7 @@ class ProcessResult:
 async def run_program(
     argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float, max_chars: int
 ) -> ProcessResult:
-    """Runs `argv` in a process group of its own, which is killed as a whole at the limit or when cancelled.
+    """Runs `argv` in a process group of its own, which is killed as a whole at its end, at the limit or when cancelled.
 
     Args:
         argv: the program's path and its arguments.
@@ -64,11 +64,11 @@ async def run_program(
     except TimeoutError:
         pass  # `exit_code` stays None, which says so
     finally:
-        # Also on cancellation: no path may leave the program running.
+        # Also on cancellation, and when the program has ended and left a child behind: no path may leave one running. The
+        # number of a group is not given to another process while anything is left in it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         if process.returncode is None:
-            # It may have ended between the check and the kill.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     return ProcessResult(exit_code=exit_code, stdout=kept[0].text, stderr=kept[1].text, cut=kept[0].cut or kept[1].cut)
 

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from graphflow.tools.builtin.output import Output
 from graphflow.tools.workspace import FileRefused, Workspace
+from graphflow.tools.workspace.refusals import of_error
 
 BLOCK = 1 << 16
 _UNITS = {"": 1, "b": 512, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -39,7 +40,10 @@ def read_files(name: str, options: Sequence[str], paths: Sequence[str], workspac
             if headed:
                 out.write(f"{'' if first else chr(10)}==> {path} <==\n")
             first = False
-            copy(file, out)
+            try:
+                copy(file, out)
+            except OSError as error:  # a damaged disk, a file of the kernel
+                out.complain(f"{name}: {of_error(path, error)}")
 
 
 _LONG = {

@@ -108,7 +108,10 @@ class Workspace:
     def read(self, path: str, max_bytes: int) -> bytes:
         """The first bytes of a regular file."""
         with self.open(path) as file:
-            return file.read(max_bytes)
+            try:
+                return file.read(max_bytes)
+            except OSError as error:  # a damaged disk, a file of the kernel
+                raise of_error(path, error) from None
 
     def entries(self, path: str = ".", *, limit: int = MAX_ENTRIES) -> tuple[list[FileEntry], bool]:
         """The entries of a folder by name, protected ones left out, and whether there are more than `limit`."""

@@ -1,7 +1,8 @@
 """The server's own files: whatever the root of a tool is, they can't be listed, read or written through it.
 
 They are known by name (`.env`, `graphflow.toml`), by place (the store, chat records, uploads, traces) and by identity
-(device and inode), so that a link, a hard link or a moved folder does not open them under another name.
+(device and inode), so that a link, a hard link or a moved folder does not open them under another name. The kernel's view of
+processes (`/proc`, wherever it is mounted) is protected too: it shows the environment and the open files of the server.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from graphflow.settings import Settings
@@ -29,6 +30,18 @@ _SIDECARS = ("", "-wal", "-shm", "-journal", ".owners")
 """What SQLite and the store's locks put beside a database."""
 _BESIDE_THE_STORE = ("memory.db", ".chat_history")
 """The memory tables, and what a person typed in `graphflow chat`."""
+
+
+_PROCESSES = Path("/proc")
+
+
+@cache
+def _process_devices() -> frozenset[int]:
+    with suppress(OSError):
+        device = _PROCESSES.stat().st_dev
+        if device != Path("/").stat().st_dev:  # a folder that nothing is mounted on
+            return frozenset((device,))
+    return frozenset()
 
 
 def is_protected_name(name: str) -> bool:
@@ -53,6 +66,8 @@ class Guard:
     folders: tuple[tuple[str, ...], ...]
     files: tuple[tuple[str, ...], ...]
     identities: frozenset[Identity]
+    devices: frozenset[int]
+    """File systems on which everything is protected."""
     names: bool
 
     def covers_root(self) -> bool:
@@ -70,7 +85,7 @@ class Guard:
 
     def knows(self, facts: os.stat_result) -> bool:
         """Whether this is a protected file or folder, whatever its name."""
-        return identity(facts) in self.identities
+        return facts.st_dev in self.devices or identity(facts) in self.identities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +121,10 @@ class ProtectedFiles:
         places = [*self._places, *map(str, homes), *logs]
         return Guard(
             root=root.parts,
-            folders=tuple(folder.parts for folder in (*self.folders, *homes)),
+            folders=tuple(folder.parts for folder in (*self.folders, *homes, _PROCESSES)),
             files=tuple(file.parts for file in (*self.files, *map(Path, logs))),
             identities=frozenset(_identities(places)),
+            devices=_process_devices(),
             names=self.names,
         )
 
