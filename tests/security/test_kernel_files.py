@@ -83,7 +83,7 @@ class _Broken(io.BytesIO):
 
 
 class _BrokenDisk(Workspace):
-    def open(self, path: str) -> io.BytesIO:  # type: ignore[override]
+    def open(self, path: str) -> io.BytesIO:
         return _Broken()
 
 
