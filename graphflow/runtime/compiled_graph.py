@@ -262,7 +262,7 @@ class CompiledGraph:
         from graphflow.runtime.travel.turns import edited_turn, prepare_edited
 
         request = request_of(None, thread_id, options)
-        edited = await edited_turn(self.host, thread_id, message_id)
+        edited = await edited_turn(self.host, thread_id, message_id, cancel)
         request = msgspec.structs.replace(request, input={**edited.input, "query": message})
         return await prepare_edited(self.host, request, edited, cancel, audience=audience)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.errors import busy
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadRow
@@ -31,7 +32,7 @@ from graphflow.runtime.history.effects import (
     reuse_rows,
     spared,
 )
-from graphflow.runtime.runs.live_runs import LiveRuns
+from graphflow.runtime.runs.live_runs import ASK_AGAIN_MS, LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.taking import make_executor
 from graphflow.runtime.travel.undo import undo_effects
@@ -63,6 +64,7 @@ class Travel:
         self, target: Loaded, effects: Choices, cancel: bool, by: str | None, *, what: str = "rewind"
     ) -> str:
         """The same for a loaded checkpoint; an empty chain stands for the time before the first one."""
+        await self.check_free(cancel)
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
         runs, row, choices, found = await self._ready(what, lambda head: target, effects, cancel)
         async with runs.held(row):
@@ -98,6 +100,7 @@ class Travel:
     async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: str | None) -> str:
         """See `Thread.edit`."""
         target = await self._load(checkpoint_id)
+        await self.check_free(cancel)
         await self._check(edit, target)
 
         def behind(head: Loaded) -> Loaded:
@@ -121,6 +124,25 @@ class Travel:
             )
             begins = self._branch(target)
             return await self._commit(runs, row, target, tick, begins, goes_on=waits)
+
+    async def check_free(self, cancel: bool) -> None:
+        """Raises `ThreadBusy` when a run drives the thread and is not to be cancelled.
+
+        It comes before whatever the caller could correct or choose: that is asked only of a request which can be served, and
+        at the state that it will find.
+        """
+        runs = await self._host.open_runs()
+        if cancel:
+            return
+        if (live := runs.by_thread.get(self._id)) is not None:
+            raise live.busy("or pass cancel")
+        if runs.time.source is not None:  # a lease is over by the store's clock, not by what was read of it last
+            await runs.time.refresh()
+        row = await runs.store.thread(self._id)
+        # What this process still owes to the store is given back by `take`.
+        if row is not None and row.owner != runs.owner and runs.is_driven(row):
+            now = runs.time.now_ms()
+            raise busy(self._id, min(row.lease_until, now + ASK_AGAIN_MS), now)
 
     async def _check(self, edit: Edit, target: Loaded) -> None:
         """Refuses an edit that does not fit, before a run is cancelled for it or an effect taken back."""

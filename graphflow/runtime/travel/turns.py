@@ -47,11 +47,12 @@ class EditedTurn(msgspec.Struct, frozen=True):
     """With which its run began."""
 
 
-async def edited_turn(host: RunHost, thread_id: str, message_id: str) -> EditedTurn:
-    """The turn of a user's message.
+async def edited_turn(host: RunHost, thread_id: str, message_id: str, cancel: bool) -> EditedTurn:
+    """The turn of a user's message, on a thread that can be moved.
 
     Raises:
         GraphflowError: `message_not_found`; `invalid_input` when it is not one that a user said.
+        ThreadBusy: a run drives the thread, and is not to be cancelled.
     """
     store = (await host.open_runs()).store
     turn = await turn_of(store, thread_id, message_id)
@@ -60,6 +61,7 @@ async def edited_turn(host: RunHost, thread_id: str, message_id: str) -> EditedT
             f"message {message_id!r} is an answer; edit the message that it answers: {turn.message_id!r}",
             code="invalid_input",
         )
+    await Travel(host, thread_id).check_free(cancel)
     return EditedTurn(turn, await input_of_turn(store, thread_id, turn))
 
 
