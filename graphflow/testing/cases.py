@@ -9,29 +9,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from graphflow.authored_files import read_authored
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
-from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.errors import ERROR_CODES, DefinitionError, GraphflowError, Issue
 from graphflow.events import ActionStart, Event, NodeStart, ToolStart
 from graphflow.graph.core.immutable import thaw
+from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.definition.source import read_source
+from graphflow.graph.definition.struct_validation import check_shape
 from graphflow.json_data import encode_json
 from graphflow.models.scripted.model import ScriptedModel
-from graphflow.models.scripted.script import Script, ScriptError, parse_script
-from graphflow.runtime.result import RunResult
+from graphflow.models.scripted.script import Script, ScriptError, ScriptRule, ScriptTurn, parse_script
+from graphflow.runtime.result import RunResult, RunStatus
 from graphflow.service.application import Application
 from graphflow.settings import Settings
+from graphflow.suggestions import choose
+
+FORM = 'a file is {"agent": KEY, "cases": [{"name": …, "input": …, "model": SCRIPT, "expect": {…}}]}'
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a case's run must end with; what is left out is not looked at, but for the status."""
 
-    status: str = "completed"
+    status: RunStatus = "completed"
     output: Any = msgspec.UNSET
     """Exactly this."""
     contains: tuple[str, ...] = ()
@@ -45,7 +51,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     asked: tuple[str, ...] = ()
     """Texts that one of the model's requests has in its messages."""
     error: str | None = None
-    """Code of the error of a failed run."""
+    """Code of the error of a failed run, one of `ERROR_CODES`."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,19 +83,72 @@ def load_cases(path: Path) -> CaseFile:
     Raises:
         DefinitionError: it can't be read, or breaks a rule of its form.
     """
-    try:
-        found = msgspec.json.decode(read_authored(path), type=CaseFile)
+    source = read_source(path)
+    issues = [*check_shape(source.data, CaseFile), *_script_issues(source.data)]
+    if not issues:
+        found = msgspec.convert(source.data, CaseFile)
+        issues += [
+            Issue(
+                pointer=f"/cases/{number}/expect/error",
+                message=f"{case.expect.error!r} is not an error code",
+                hint=choose(case.expect.error, ERROR_CODES),
+            )
+            for number, case in enumerate(found.cases)
+            if case.expect.error is not None and case.expect.error not in ERROR_CODES
+        ]
         if not found.cases:
-            raise ScriptError("`cases` is empty, so nothing would be tested")
-        for case in found.cases:
-            _script(found, case)
-    except OSError as error:
-        text = f"the file cannot be read: {error.strerror}"
-        raise DefinitionError([Issue(pointer="", message=text, file=str(path))]) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, ScriptError) as error:
-        hint = 'a file is {"agent": KEY, "cases": [{"name": …, "input": …, "model": SCRIPT, "expect": {…}}]}'
-        raise DefinitionError([Issue(pointer="", message=str(error), file=str(path), hint=hint)]) from error
+            issues.append(Issue(pointer="/cases", message="`cases` is empty, so nothing would be tested", hint=FORM))
+    if not issues:
+        try:
+            for case in found.cases:
+                _script(found, case)
+        except ScriptError as error:
+            issues.append(Issue(pointer="", message=str(error)))
+    if issues:
+        raise DefinitionError([source.locate(issue) for issue in issues])
     return found
+
+
+def _script_issues(data: Any) -> Iterator[Issue]:
+    """What does not fit in the scripts of a file and its cases."""
+    cases = data.get("cases") if isinstance(data, Mapping) else None
+    listed = enumerate(cases) if isinstance(cases, list) else ()
+    for place, holder in [("", data), *((f"/cases/{number}", case) for number, case in listed)]:
+        script = holder.get("model") if isinstance(holder, Mapping) else None
+        parts = [("", script, Script)]
+        if isinstance(script, list):  # rules and turns, mixed
+            rule = (ScriptRule if isinstance(part, Mapping) and "match" in part else ScriptTurn for part in script)
+            parts = [(f"/{number}", part, kind) for number, (part, kind) in enumerate(zip(script, rule, strict=True))]
+        for at, part, kind in parts:
+            for issue in check_shape(part, kind) if script is not None else ():
+                yield replace(issue, pointer=f"{place}/model{at}{issue.pointer}")
+
+
+async def check_names(settings: Settings, path: Path, file: CaseFile) -> None:
+    """Checks what the cases name of their agent: a mistyped key whose value is null would pass.
+
+    Raises:
+        AgentNotFound: the agent does not exist, or its file was refused.
+        DefinitionError: the agent's state has no such key.
+    """
+    application = Application(
+        settings, checkpointer=MemoryCheckpointer(), models=lambda provider, name: ScriptedModel()
+    )
+    async with application:
+        keys = application.graph(file.agent).plan.schema.channels
+    issues = [
+        Issue(
+            pointer=f"/cases/{number}/expect/state/{escape(key)}",
+            message=f"unknown key {key!r} of the state of agent {file.agent!r}",
+            hint=choose(key, keys),
+        )
+        for number, case in enumerate(file.cases)
+        for key in case.expect.state
+        if key not in keys
+    ]
+    if issues:
+        source = read_source(path)
+        raise DefinitionError([source.locate(issue) for issue in issues])
 
 
 def _script(file: CaseFile, case: Case) -> Script | None:

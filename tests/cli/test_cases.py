@@ -19,6 +19,10 @@ GOOD: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+def _case(**fields: Any) -> dict[str, Any]:
+    return {"agent": "demo_react", "cases": [{"name": "x", "input": "hi", **fields}]}
+
+
 @pytest.fixture
 def cases(project):
     def write(data: Any, name: str = "react.json") -> None:
@@ -37,7 +41,7 @@ def test_cases_that_pass_are_listed(cli, cases, project):
 
 
 def test_a_case_that_fails_says_what_differs(cli, cases):
-    expect = {"output": "Bye.", "contains": ["moon"], "tools": ["bash"], "asked": ["sun"], "state": {"n": 1}}
+    expect = {"output": "Bye.", "contains": ["moon"], "tools": ["bash"], "asked": ["sun"], "state": {"messages": 1}}
     cases(
         {
             "agent": "demo_react",
@@ -47,9 +51,9 @@ def test_a_case_that_fails_says_what_differs(cli, cases):
     )
     done = cli("test", "--json")
     assert done.code == 1
-    assert done.json[0]["differs"] == [
-        'output is "Hello.", not "Bye."',
-        "state.n is null, not 1",
+    output, state, *rest = done.json[0]["differs"]
+    assert (output, state[:19], state[-7:]) == ('output is "Hello.", not "Bye."', "state.messages is [", ", not 1")
+    assert rest == [
         'tools is [], not ["bash"]',
         "the output has no 'moon': Hello.",
         "no message to the model has 'sun'",
@@ -70,11 +74,19 @@ def test_questions_get_their_answers_in_order(cli, cases):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"agent": "demo_react", "cases": [{"nam": "x"}]}, "nam"),
-        ({"agent": "demo_react", "cases": [{"name": "x", "model": ["text"]}]}, "case 'x'"),
+        ({"agent": "demo_react", "cases": [{"nam": "x"}]}, "did you mean 'name'?"),
+        ({"agents": "demo_react", "cases": [{"name": "x"}]}, "did you mean 'agent'?"),
+        (_case(model=["text"]), "/cases/0/model/0: expected an object"),
+        (_case(model=[{"txt": "Hi."}]), "/cases/0/model/0/txt: unknown key 'txt' (did you mean 'text'?"),
+        (_case(model=[{"match": "hi", "turns": {"text": "x"}}]), "did you mean 'turn'?"),
+        ({"agent": "demo_react", "model": {"turn": []}, "cases": [{"name": "x"}]}, "/model/turn: unknown key 'turn' (did you mean"),
+        (_case(expect={"ouptut": None}), "did you mean 'output'?"),
+        (_case(expect={"state": {"mesages": None}}), "unknown key 'mesages' of the state of agent 'demo_react' (did you mean 'messages'?"),
+        (_case(expect={"status": "complete"}), "did you mean 'completed'?"),
+        (_case(expect={"error": "provider_eror"}), "did you mean 'provider_error'?"),
+        (_case(expect={"status": "faild", "error": "provider_error"}), "did you mean 'failed'?"),
         ({"agent": "demo_reakt", "cases": [{"name": "x"}]}, "demo_react"),
     ],
-    ids=["key", "script", "agent"],
 )  # fmt: skip
 def test_a_file_that_is_wrong_is_refused_with_its_place(cli, cases, data, said):
     cases(data)

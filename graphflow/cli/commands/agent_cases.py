@@ -22,7 +22,7 @@ async def run_cases(
     as_json: AsJson = False,
 ) -> int:
     """Run the cases of agents; fails if one does. Models are scripted, tools are real."""
-    from graphflow.testing.cases import load_cases, run_case
+    from graphflow.testing.cases import check_names, load_cases, run_case
 
     settings = settings_of()
     quiet_logs(settings)
@@ -31,6 +31,8 @@ async def run_cases(
     if not found:
         stop(exits.USAGE, f"there are no cases in {folder}", hint="graphflow test FILE")
     loaded = [(path, load_cases(path)) for path in found]  # all of them: a broken file should cost no run
+    for path, file in loaded:
+        await check_names(settings, path, file)
     rows: list[dict[str, Any]] = []
     for path, file in loaded:
         for case in file.cases:
