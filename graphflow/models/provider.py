@@ -16,6 +16,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     """What is asked for when the agent names no model."""
     api_key: str | None = None
+    api_key_source: str = ""
+    """The variable that has the key."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     source: str = ""
     """What decided for this provider, for `graphflow doctor`: `LLM_BASE_URL`, `DEEPSEEK_API_KEY` …"""

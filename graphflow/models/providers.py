@@ -156,13 +156,15 @@ def _by_address(base_url: str, env: Mapping[str, str], table: Mapping[str, Profi
     key = infer_provider(base_url, table)
     # The profile by address: a known provider's oddities hold whatever variable its address came from.
     profile = table.get(key, CUSTOM)
-    name = _key_variable(key, profile, env)
+    names = ("LLM_API_KEY", _key_variable(key, profile, env) or "", "OPENAI_API_KEY")
+    name = next((name for name in names if _set(env, name)), "")
     return Provider(
         key=key,
         profile=profile,
         base_url=base_url,
-        model=_set(env, "LLM_MODEL_ID") or _set(env, f"{_prefix(key)}_MODEL") or profile.model,
-        api_key=_set(env, "LLM_API_KEY") or (_set(env, name) if name else None) or _set(env, "OPENAI_API_KEY"),
+        model=_set(env, "LLM_MODEL_ID") or _set(env, f"{provider_prefix(key)}_MODEL") or profile.model,
+        api_key=_set(env, name),
+        api_key_source=name,
         headers=_headers(profile, env),
         source="LLM_BASE_URL",
     )
@@ -195,34 +197,35 @@ def _named(
             retryable=False,
             known=known,
         )
-    profile, prefix = table[key], _prefix(key)
+    profile, prefix = table[key], provider_prefix(key)
     base_url = _set(env, f"{prefix}_BASE_URL") or profile.base_url
     if profile.protocol == "scripted" and base_url:
         profile = msgspec.structs.replace(profile, protocol="openai")  # the scripted model as a server
+    key_name = _key_source(key, profile, env)
     return Provider(
         key=key,
         profile=profile,
         base_url=base_url,
         model=model or _set(env, f"{prefix}_MODEL") or profile.model,
-        api_key=_api_key(key, profile, env),
+        api_key=_set(env, key_name),
+        api_key_source=key_name,
         headers=_headers(profile, env),
         source=source,
     )
 
 
-def _api_key(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
-    """`LLM_API_KEY` wins over the provider's own, unless it belongs to the server of `LLM_BASE_URL`."""
+def _key_source(key: str, profile: Profile, env: Mapping[str, str]) -> str:
+    """The variable that has the key: `LLM_API_KEY` before the provider's own, unless it is for the server of `LLM_BASE_URL`."""
     general, address = _set(env, "LLM_API_KEY"), _set(env, "LLM_BASE_URL")
     # A key must never be sent to another server than the one it was set for.
     if general and (not address or infer_provider(address) == key):
-        return general
-    name = _key_variable(key, profile, env)
-    return _set(env, name) if name else None
+        return "LLM_API_KEY"
+    return _key_variable(key, profile, env) or ""
 
 
 def _key_variable(key: str, profile: Profile, env: Mapping[str, str]) -> str | None:
     """The first variable that holds a key of this provider."""
-    return next((n for n in (f"{_prefix(key)}_API_KEY", *profile.api_key_env) if _set(env, n)), None)
+    return next((n for n in (f"{provider_prefix(key)}_API_KEY", *profile.api_key_env) if _set(env, n)), None)
 
 
 def _set(env: Mapping[str, str], name: str) -> str | None:
@@ -279,16 +282,26 @@ def _headers(profile: Profile, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _require(provider: Provider, model: str | None) -> None:
-    key, prefix = provider.key, _prefix(provider.key)
+    key, prefix = provider.key, provider_prefix(provider.key)
     if not (model or provider.model):
         name = "LLM_MODEL_ID" if provider.source == "LLM_BASE_URL" else f"{prefix}_MODEL"
         raise _not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
+    check_usable(provider)
+
+
+def check_usable(provider: Provider) -> None:
+    """Checks address, key and headers, without a call.
+
+    Raises:
+        ProviderNotReady: one of them can't work.
+    """
+    key = provider.key
     by_library = provider.protocol == "library" and not provider.base_url  # the library knows the address itself
     if not by_library and not _is_address(provider.base_url):
         raise _not_ready(
             key, f"the base URL {mask_text(provider.base_url)!r} is not a URL; it must be http[s]://HOST[:PORT]/PATH"
         )
-    names = ", ".join(dict.fromkeys([f"{prefix}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
+    names = ", ".join(dict.fromkeys([f"{provider_prefix(key)}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
     if provider.profile.needs_key and not provider.api_key:
         raise _not_ready(key, f"no API key is set; set one of {names}")
     if not can_be_sent("Authorization", provider.api_key or ""):
@@ -320,7 +333,8 @@ def _not_ready(key: str, text: str) -> ProviderNotReady:
     return ProviderNotReady(f"provider {key!r} can't be used: {text}", retryable=False, provider=key)
 
 
-def _prefix(key: str) -> str:
+def provider_prefix(key: str) -> str:
+    """What the variables of a provider begin with: `<PREFIX>_API_KEY`, `<PREFIX>_BASE_URL`, `<PREFIX>_MODEL`."""
     return re.sub(r"\W", "_", key).upper()
 
 

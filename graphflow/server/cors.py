@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from starlette.middleware.cors import CORSMiddleware
 
 from graphflow.addresses import is_loopback
-from graphflow.errors import GraphflowError
+from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.server.access_log import REQUEST_ID
 from graphflow.server.hosts import host_name
 from graphflow.server.routes._parts import RUN_ID
@@ -19,10 +20,19 @@ if TYPE_CHECKING:
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAFE = ("GET", "HEAD", "OPTIONS")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\]|[^\s/@:\[\]?#]+)(?::\d{1,5})?|null", re.IGNORECASE)
 
 
 def allow(app: FastAPI, origins: Collection[str]) -> None:
-    """Lets pages of these origins call and read; without any, CORS stays off."""
+    """Lets pages of these origins call and read; without any, CORS stays off.
+
+    Raises:
+        DefinitionError: one is no origin, so that no page could ever be of it.
+    """
+    for origin in origins:
+        if origin != "*" and _ORIGIN.fullmatch(origin) is None:
+            hint = "write https://app.example.com or *, with the scheme, without a path"
+            raise DefinitionError([Issue(pointer="", message=f"server.cors_origins has {origin!r:.200}", hint=hint)])
     if origins:
         app.add_middleware(
             CORSMiddleware,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from graphflow.agents.registry import AgentRegistry
 from graphflow.arguments import checked
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import GraphflowError, Issue
+from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
@@ -31,6 +31,7 @@ from graphflow.service.catalog.toolbox import Toolbox
 from graphflow.service.context import ServiceContext
 from graphflow.service.runs import input_queue
 from graphflow.settings import Settings, load_settings
+from graphflow.settings.folders import folder_issues
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.runner import ToolRunner
@@ -63,6 +64,9 @@ class Application(ServiceContext):
         ids: Ids | None = None,
     ) -> None:
         super().__init__(settings or load_settings(), clock or SystemClock(), ids or Uuid7Ids(), checkpointer)
+        # Before the first of them is read or written to: who needs one later could only fail.
+        if issues := folder_issues(self.settings):
+            raise DefinitionError(issues)
         self.rules = StandingRules(
             lambda: self.store,
             self.clock,

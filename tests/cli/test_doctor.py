@@ -54,6 +54,61 @@ def test_a_model_that_answers_is_reported(cli, environment, held_model):
     assert "answered after" in call["text"]
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"LLM_BASE_URL": "foo"}, "'foo' is not a URL"),
+        ({"LLM_BASE_URL": "ftp://127.0.0.1/v1"}, "not a URL"),
+        ({"LLM_BASE_URL": "file:///srv/model"}, "not a URL"),
+        ({"LLM_BASE_URL": "http://127.0.0.1:99999/v1"}, "not a URL"),
+        ({"LLM_BASE_URL": "http:///v1"}, "not a URL"),
+        ({"DEEPSEEK_API_KEY": "k", "DEEPSEEK_BASE_URL": "deepseek"}, "'deepseek' is not a URL"),
+        ({"OPENAI_BASE_URL": "ws://127.0.0.1/v1"}, "not a URL"),
+        ({"LLM_PROVIDER": "openai"}, "OPENAI_API_KEY"),
+        ({"GRAPHFLOW_SERVER_HOST": "no such host"}, "server.host"),
+        ({"GRAPHFLOW_SERVER_HOST": "192.0.2.7"}, "server.host"),
+        ({"GRAPHFLOW_SERVER_PORT": "99999"}, "from 0 to 65535"),
+        ({"GRAPHFLOW_SERVER_ALLOWED_HOSTS": "https://x/y"}, "server.allowed_hosts"),
+        ({"GRAPHFLOW_SERVER_CORS_ORIGINS": "app.example.com"}, "server.cors_origins"),
+        ({"GRAPHFLOW_STORE_URL": "mysql://u:secret@h/d"}, "store.url"),
+        ({"GRAPHFLOW_UPLOADS_DIR": "graphflow.toml"}, "uploads.dir"),
+        ({"GRAPHFLOW_UPLOADS_DIR": "graphflow.toml/below"}, "uploads.dir"),
+        ({"GRAPHFLOW_AGENTS_DIR": "graphflow.toml"}, "agents.dir"),
+        ({"GRAPHFLOW_TRACE_DIR": "graphflow.toml"}, "trace.dir"),
+        ({"GRAPHFLOW_MEMORY_CHAT_DIR": "graphflow.toml"}, "memory.chat_dir"),
+        ({"GRAPHFLOW_STORE_PATH": "graphflow.toml/threads.db"}, "store.path"),
+        ({"GRAPHFLOW_STORE_PATH": "graphs"}, "store.path"),
+        ({"GRAPHFLOW_WEBHOOKS_SECRETS": "whsec_="}, "webhooks.secrets"),
+    ],
+)
+def test_an_address_or_folder_that_cannot_work_is_an_error_that_names_its_setting(
+    cli, environment, project, given, named
+):
+    (project / "graphflow.toml").touch()
+    environment |= given
+    done = cli("doctor", "--json")
+    wrong = [finding["text"] for finding in done.json if finding["state"] == "error"]
+    assert done.code == 1 and any(named in text for text in wrong), (wrong, done.out)
+    assert "secret" not in " ".join(wrong).replace("webhooks.secrets", "").replace("a secret is", "")
+    doubtful = [f for f in done.json if f["what"] == "model" and f["state"] == "ok" and "BASE_URL" in str(given)]
+    assert not any(value in finding["text"] for value in given.values() for finding in doubtful)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"LLM_PROVIDER": "openai", "OPENAI_API_KEY": "a", "LLM_API_KEY": "b"}, "LLM_API_KEY"),
+        ({"LLM_PROVIDER": "openai", "OPENAI_API_KEY": "a"}, "OPENAI_API_KEY"),
+        ({"LLM_PROVIDER": "bailian", "BAILIAN_API_KEY": "a", "DASHSCOPE_API_KEY": "b"}, "BAILIAN_API_KEY"),
+    ],
+)
+def test_a_refused_key_is_named_by_the_variable_that_has_it(cli, environment, refusing, given, named):
+    provider = given["LLM_PROVIDER"].upper()
+    environment |= given | {f"{provider}_BASE_URL": refusing, "LLM_MODEL_ID": "m"}
+    found = calls(cli("doctor", "--online", "--json"))
+    assert any(f"The key is from {named}." in call["text"] for call in found), found
+
+
 def test_nothing_is_called_unasked(cli, environment, refusing):
     environment |= {"LLM_BASE_URL": refusing, "LLM_MODEL_ID": "m", "LLM_API_KEY": "sk-secret-1234567890"}
     assert calls(cli("doctor", "--json")) == []

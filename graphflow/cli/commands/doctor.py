@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +18,7 @@ from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import count, say, say_json
 
 if TYPE_CHECKING:
+    from graphflow.models.provider import Provider
     from graphflow.settings import Settings
 
 State = Literal["ok", "warning", "error"]
@@ -36,6 +38,7 @@ async def doctor(
     """Check Python, versions, settings, write access, the store, the port, keys, the model and the agents."""
     from graphflow.errors import DefinitionError, summed_up
     from graphflow.settings import load_settings
+    from graphflow.settings.folders import folder_issues
 
     findings = list(_python())
     try:
@@ -46,13 +49,16 @@ async def doctor(
     else:
         quiet_logs(settings)
         findings += [("settings", "warning", text) for text in settings.warnings]
+        wrong = [("settings", "error", issue.render()) for issue in folder_issues(settings)]
+        findings += wrong
         findings += [
             *_writing(settings),
             await _store(settings),
             _port(settings),
             *_models(settings),
             *([finding async for finding in _calls(settings)] if online else ()),
-            *_agents(settings),
+            # An application is not made of folders that are none.
+            *((*_server(settings), *_agents(settings)) if not wrong else ()),
         ]
     if as_json:
         say_json([{"what": what, "state": state, "text": text} for what, state, text in findings])
@@ -142,7 +148,9 @@ async def _open_store(settings: Settings) -> Finding:
 def _port(settings: Settings) -> Finding:
     import socket
 
-    host, port = settings.server.host, settings.server.port
+    from graphflow.server.listening import plain_host
+
+    host, port = plain_host(settings.server.host), settings.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         if os.name == "posix":
@@ -150,15 +158,31 @@ def _port(settings: Settings) -> Finding:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "no host name"
+            if getattr(error, "errno", None) != errno.EADDRINUSE:
+                return "port", "error", f"{host}:{port}: {why}; change server.host or server.port"
             # No error: the server that has it may be this project's own.
-            return "port", "warning", f"{host}:{port}: {error.strerror}; `graphflow serve --port 0` picks a free port"
+            return "port", "warning", f"{host}:{port}: {why}; `graphflow serve --port 0` picks a free port"
     return "port", "ok", f"{host}:{port} is free"
+
+
+def _server(settings: Settings) -> Iterator[Finding]:
+    """What `graphflow serve` would refuse at its start: tokens, host names, origins, secrets."""
+    from graphflow.errors import GraphflowError
+    from graphflow.server.app import create_app
+    from graphflow.service.application import Application
+
+    try:
+        create_app(Application(settings))
+    except GraphflowError as error:
+        yield "server", "error", error.message
 
 
 def _models(settings: Settings) -> Iterator[Finding]:
     from graphflow.errors import GraphflowError
-    from graphflow.models.providers import resolve_provider
+    from graphflow.models.profiles import PROFILES
+    from graphflow.models.providers import provider_prefix, resolve_provider
 
     # Names alone: what is shown here ends up in screenshots and bug reports.
     keys = sorted(name for name, value in settings.environ.items() if name.endswith("_API_KEY") and value)
@@ -168,9 +192,36 @@ def _models(settings: Settings) -> Iterator[Finding]:
     except GraphflowError as error:
         yield "model", "error", error.message
         return
-    where = f" at {chosen.base_url}" if chosen.base_url else ""
-    why = f" ({chosen.source})" if chosen.source else ""
-    yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
+    if (wrong := _unusable(chosen)) is not None:
+        yield "model", "error", wrong
+    else:
+        where = f" at {chosen.base_url}" if chosen.base_url else ""
+        why = f" ({chosen.source})" if chosen.source else ""
+        yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
+    # Agents may name any provider; one that was given an address or a table is meant to be used.
+    for key in {**PROFILES, **settings.providers}:
+        given = key in settings.providers or settings.environ.get(f"{provider_prefix(key)}_BASE_URL")
+        if not given or key == chosen.key:
+            continue
+        try:
+            wrong = _unusable(resolve_provider(key, settings.environ, settings.providers))
+        except GraphflowError as error:
+            wrong = error.message
+        if wrong is not None:
+            yield "model", "error", wrong
+
+
+def _unusable(provider: Provider) -> str | None:
+    """Why no call can reach the provider, if that can be said without one."""
+    from graphflow.errors import GraphflowError
+    from graphflow.models.providers import check_usable
+
+    try:
+        if provider.protocol != "scripted":
+            check_usable(provider)
+    except GraphflowError as error:
+        return error.message
+    return None
 
 
 async def _calls(settings: Settings) -> AsyncIterator[Finding]:
@@ -226,9 +277,7 @@ async def _call(settings: Settings, key: str | None) -> Finding:
             f"{name}: no answer within {CALL_S:g} s; check the address {chosen.base_url} and the network",
         )
     except GraphflowError as error:
-        variables = (chosen.source, *(name for name in chosen.profile.api_key_env if settings.environ.get(name)))
-        key_name = next((name for name in variables if name.endswith("_API_KEY")), "LLM_API_KEY")
-        source = f" The key is from {key_name}." if chosen.api_key else " No key is set."
+        source = f" The key is from {chosen.api_key_source}." if chosen.api_key else " No key is set."
         return (
             "call",
             "error",
