@@ -115,7 +115,7 @@ def _script_issues(data: Any) -> Iterator[Issue]:
     listed = enumerate(cases) if isinstance(cases, list) else ()
     for place, holder in [("", data), *((f"/cases/{number}", case) for number, case in listed)]:
         script = holder.get("model") if isinstance(holder, Mapping) else None
-        parts = [("", script, Script)]
+        parts: list[tuple[str, Any, type]] = [("", script, Script)]
         if isinstance(script, list):  # rules and turns, mixed
             rule = (ScriptRule if isinstance(part, Mapping) and "match" in part else ScriptTurn for part in script)
             parts = [(f"/{number}", part, kind) for number, (part, kind) in enumerate(zip(script, rule, strict=True))]

@@ -74,7 +74,7 @@ async def test_a_busy_thread_is_refused_before_a_choice_or_a_correction_is_asked
             error = refused.json()["data"]["error"]
             assert (refused.status_code, error["code"]) == (409, "thread_busy"), (move, refused.text)
             assert error["detail"]["retryAfterMs"] > 0
-        nobody = (
+        nobody: tuple[tuple[str, str, dict[str, Any], str], ...] = (
             ("POST", "messages/nobody/regenerate", {}, "message_not_found"),
             ("POST", "messages/nobody/edit", edit, "message_not_found"),
             ("POST", "rewind", {"checkpointId": "nobody"}, "checkpoint_not_found"),

@@ -49,7 +49,7 @@ async def doctor(
     else:
         quiet_logs(settings)
         findings += [("settings", "warning", text) for text in settings.warnings]
-        wrong = [("settings", "error", issue.render()) for issue in folder_issues(settings)]
+        wrong: list[Finding] = [("settings", "error", issue.render()) for issue in folder_issues(settings)]
         findings += wrong
         findings += [
             *_writing(settings),
