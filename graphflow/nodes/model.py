@@ -17,11 +17,11 @@ from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.typed_state.answers import answer_form
 from graphflow.messages import AIMessage, HumanMessage, Message, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
-from graphflow.models.deltas import Delta, Finish
+from graphflow.models.deltas import Delta, Finish, ToolCallDelta
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import chosen_options, messages_of, model_of, options_of
-from graphflow.nodes.turn import CUT_OFF, ModelStream, TurnFactory, structured
+from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.port import Tool, tool
 
@@ -119,13 +119,18 @@ class CountedModel(WrappedModel):
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
-        ctx, key = self._ctx, self._ctx.ordinal_key("stream")
+        ctx, key = self._ctx, self._ctx.keys.ordinal("stream")
         meter, empty = CallMeter(ctx, self._inner, key), True
+        ids = CallIds(ctx, messages, recorded=False)
         meter.begin()
         try:
             async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
                     empty = False
+                    if isinstance(delta, ToolCallDelta):
+                        delta = await ids.own(delta)
+                        if delta.id is not None:
+                            ctx.note_calls([delta.id])
                     # Before it is passed on: whoever has the end may close the stream without asking for more.
                     if isinstance(delta, Finish):
                         meter.end(delta.usage)
@@ -170,7 +175,7 @@ async def call_model(
     given = options_from_document({**(document.options or {}), **mine, **(options or {})})
     chosen = options_of({"schema": form.schema}, given, bool(offered), False)
     shown = ctx.speaks if stream is None else stream
-    key = key or ctx.ordinal_key("model")
+    key = key or ctx.keys.ordinal("model")
 
     async def act() -> Any:
         opened = ctx.uncounted_model(provider_key, model)
@@ -196,7 +201,13 @@ async def call_model(
         answer = await ctx.step(key, act, effects="none", arguments=arguments, kind="model")
     finally:
         ctx.forget_charge(key)  # a call that failed has no record
-    return answer if isinstance(answer, AIMessage) else form.made(thaw(answer))
+    return _noted(ctx, answer) if isinstance(answer, AIMessage) else form.made(thaw(answer))
+
+
+def _noted(ctx: NodeRun, answer: AIMessage) -> AIMessage:
+    """The answer, perhaps of a record: later turns of the node give their calls other ids."""
+    ctx.note_calls(call.id for call in answer.tool_calls)
+    return answer
 
 
 def _tool(ctx: NodeRun, offered: Any) -> Tool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,60 @@ class TurnFactory:
         return self._found
 
 
+_LONGEST = 32
+"""Characters of an id that are kept before a number: OpenAI takes 40 of a whole id."""
+
+
+class CallIds:
+    """Ids of the calls of one turn that mean one call of the run each, whatever the model calls them.
+
+    Some providers number the calls of each turn from 0. Results, approvals and what readers are shown are found by a
+    call's id, so the second `call_0` of a run becomes `call_0_2` as it arrives, before anything has it.
+
+    Args:
+        ctx: the node run that calls the model.
+        messages: the conversation that the turn answers.
+        recorded: the turn is recorded before its calls run. A turn that isn't must get the same ids when its node is entered
+            again, so they follow from the node run alone.
+    """
+
+    __slots__ = ("_ctx", "_messages", "_recorded", "_taken")
+
+    def __init__(self, ctx: NodeRun, messages: Sequence[Message], *, recorded: bool) -> None:
+        self._ctx, self._messages, self._recorded = ctx, messages, recorded
+        self._taken: set[str] | None = None
+
+    async def own(self, delta: ToolCallDelta) -> ToolCallDelta:
+        """The delta with an id of its own, where it begins a call."""
+        if delta.id is None:
+            return delta
+        taken = self._taken
+        if taken is None:
+            taken = self._taken = await self._known()
+        given = unlike(delta.id, taken)
+        taken.add(given)
+        return delta if given == delta.id else msgspec.structs.replace(delta, id=given)
+
+    async def _known(self) -> set[str]:
+        known = {call.id for message in self._messages if isinstance(message, AIMessage) for call in message.tool_calls}
+        known |= self._ctx.keys.calls
+        return known | await self._ctx.known_calls() if self._recorded else known
+
+    def keep(self, message: AIMessage) -> None:
+        """The turn is whole: its calls have their ids."""
+        self._ctx.note_calls(call.id for call in message.tool_calls)
+
+
+def unlike(call_id: str, taken: Iterable[str]) -> str:
+    """The id, or if it is taken one with a number that isn't."""
+    if call_id not in taken:
+        return call_id
+    number = 2
+    while (other := f"{call_id[:_LONGEST]}_{number}") in taken:
+        number += 1
+    return other
+
+
 class ModelStream:
     """One stream of a model by one node run: counted, and shown to readers as it comes (spec 1.4).
 
@@ -110,11 +164,14 @@ class ModelStream:
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
         # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.
         say, think = speech.say, speech.think
+        ids = CallIds(ctx, messages, recorded=True)
         try:
             async with aclosing(model.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
-                    heard.feed(delta)
                     kind = type(delta)
+                    if isinstance(delta, ToolCallDelta):
+                        delta = await ids.own(delta)
+                    heard.feed(delta)
                     if kind is TextDelta:
                         await say(delta.text)  # type: ignore[union-attr]
                     elif kind is ThinkingDelta:
@@ -131,6 +188,7 @@ class ModelStream:
         if heard.finish is None:
             raise without_finish(model)
         done = heard.completion()
+        ids.keep(done.message)
         self.meter.end(done.usage)
         # The last call's arguments may be cut in half, and half a command can be a valid one: the tools node runs none.
         if done.finish_reason == "length" and done.message.tool_calls:
@@ -306,8 +364,10 @@ def structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> d
         raise NodeFailed(
             f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation"
         ) from None
-    issues = compile_schema(schema).errors(value)
+    checker = compile_schema(schema)
+    issues = checker.errors(value)
     if issues or not isinstance(value, dict):
         first = "; ".join(f"{f.pointer or 'answer'}: {f.message}" for f in issues[:3]) or "it is not an object"
         raise NodeFailed(f"node {ctx.node!r}: the model's answer does not fit the schema: {first}", code="validation")
-    return value
+    taken: dict[str, Any] = checker.taken(value)
+    return taken

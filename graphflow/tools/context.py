@@ -41,6 +41,9 @@ class RunnerContext(Protocol):
     def idempotency_key(self, key: str) -> str:
         """The idempotency key of the operation `key` of this node run (E6)."""
 
+    def call_key(self, call_id: str) -> str:
+        """The operation key of the next call with this id; each time another one."""
+
     def recorded(self, key: str) -> bool:
         """Whether the operation `key` is on record or its question open, so the node is being re-entered."""
 

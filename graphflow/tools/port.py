@@ -20,7 +20,7 @@ from graphflow.tools.docstring import parse_docstring
 from graphflow.tools.envelope import completed, wrap
 from graphflow.tools.function import FunctionBody
 from graphflow.tools.result import ArgumentsRefused, ToolFailure, ToolResult, ToolStatus, failed
-from graphflow.tools.schema import schema_issues
+from graphflow.tools.schema import taken_arguments
 from graphflow.tools.signature import FunctionSignature, SchemaSignature
 
 ToolKind = Literal["backend", "action", "frontend"]
@@ -145,9 +145,7 @@ class Tool:
             ArgumentsRefused: with every error: which field, what value, what rule.
         """
         # The model saw this schema, so its errors come first, in the words that it knows.
-        if self.schema is not None and (issues := schema_issues(arguments, self.schema)):
-            raise ArgumentsRefused(issues)
-        return self.body.prepare(arguments)
+        return self.body.prepare(arguments if self.schema is None else taken_arguments(arguments, self.schema))
 
     async def call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Checks the arguments and runs the tool once, without approval, record or time limit."""

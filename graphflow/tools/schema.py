@@ -10,12 +10,20 @@ from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.json_schema import check_schema, compile_schema
 from graphflow.graph.definition.types import show
 from graphflow.suggestions import nearest
+from graphflow.tools.result import ArgumentsRefused
 
 
-def schema_issues(value: Any, schema: Mapping[str, Any]) -> list[str]:
-    """Everything in `value` that breaks `schema`: one text each, with the field, the value and the rule."""
+def taken_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """The arguments as the schema takes them: `2.0` is `2` where it asks for an integer.
+
+    Raises:
+        ArgumentsRefused: with everything that breaks the schema: the field, the value and the rule.
+    """
     # Compiled for each call: a flat schema needs no compiling, and the validators of others are cached by their text.
-    return [_text(issue) for issue in compile_schema(schema).errors(value)]
+    checker = compile_schema(schema)
+    if issues := checker.errors(arguments):
+        raise ArgumentsRefused([_text(issue) for issue in issues])
+    return checker.taken(arguments)
 
 
 def parameters_issues(schema: Any) -> list[Issue]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from graphflow.graph.definition.types import show
 from graphflow.tools.context import ToolContext
 from graphflow.tools.result import ArgumentsRefused
-from graphflow.tools.schema import argument_place, did_you_mean, schema_issues
+from graphflow.tools.schema import argument_place, did_you_mean, taken_arguments
 
 OPEN_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 """The schema of a tool that declares no parameters."""
@@ -38,9 +38,7 @@ class SchemaSignature:
         self.parameters = dict(parameters)
 
     def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if issues := schema_issues(arguments, self.parameters):
-            raise ArgumentsRefused(issues)
-        return dict(arguments)
+        return dict(taken_arguments(arguments, self.parameters))
 
 
 def context_parameter(function: Callable[..., Any]) -> str | None:

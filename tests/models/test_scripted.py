@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.chat_model import ChatOptions, OneTool, TextDelta, ToolCallDelta, ToolSpec, complete
 from graphflow.models.scripted.model import ScriptedModel
-from graphflow.models.scripted.script import Script, ScriptError, ScriptTurn, load_script, parse_script
+from graphflow.models.scripted.player import answer
+from graphflow.models.scripted.script import Script, ScriptError, ScriptTurn, default_script, load_script, parse_script
 from graphflow.nodes.prompts import BEST_ANSWER, CHECK
 from tests.models.turns import ASK, hear
 
@@ -55,6 +58,52 @@ async def play(
 
 
 # --- the embedded script -------------------------------------------------------------------------
+
+
+COMMANDS: list[tuple[str, str, Any]] = [
+    ('Call bash {"command": "ls"}', "bash", {"command": "ls"}),
+    ('Call bash {"command": "echo {a} }"} and say {what} you see}', "bash", {"command": "echo {a} }"}),
+    ('Please call `bash` with: {"command": "ls"}', "bash", {"command": "ls"}),
+    ('call bash: {"command": "a\\n\\u00e9", "more": [{"x": {"y": [1, 2.5, null]}}]}', "bash", None),
+    ('Call bash {"command": "how is the weather, city_datetime?"}', "bash", None),
+    ("Call bash {}", "bash", {}),
+    ('Call bash\n{\n  "command": "ls"\n}\nThen call city_datetime {"city": "x"}', "bash", {"command": "ls"}),
+    ('Call bash {"id": 123456789012345678901234567890}', "bash", {"id": 123456789012345678901234567890}),
+]
+
+
+@pytest.mark.parametrize(("said", "name", "arguments"), COMMANDS)
+async def test_a_command_calls_its_tool_with_just_the_json_that_follows(said: str, name: str, arguments: Any) -> None:
+    done = await complete(ScriptedModel(), [HumanMessage(content=said)], DEMO)
+    (call,) = done.message.tool_calls
+    expected = json.loads(said[said.index("{") :]) if arguments is None else arguments
+    assert (call.name, json.loads(call.arguments)) == (name, expected)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    ),
+    st.text(max_size=20),
+)
+def test_any_json_after_a_command_arrives_as_it_is(value: Any, after: str) -> None:
+    said = f"Call bash {json.dumps({'command': value})} {after}"
+    (call,) = answer(default_script(), [HumanMessage(content=said)], DEMO, ChatOptions()).tool_calls
+    given = call.arguments if isinstance(call.arguments, dict) else json.loads(call.arguments)
+    assert (call.name, given) == ("bash", {"command": value})
+
+
+@pytest.mark.parametrize("broken", ['{"command": "ls"', "{command: ls}", '{"command": NaN}', '["ls"]'])
+async def test_broken_json_is_passed_on_for_the_tool_to_refuse(broken: str) -> None:
+    done = await complete(ScriptedModel(), [HumanMessage(content=f"Call bash {broken}")], DEMO)
+    assert [(call.name, call.arguments) for call in done.message.tool_calls] == [("bash", broken)]
+
+
+async def test_a_command_for_a_tool_that_is_not_offered_calls_nothing() -> None:
+    done = await complete(ScriptedModel(), [HumanMessage(content='Call read {"path": "x"}')], DEMO)
+    assert done.message.tool_calls == ()
 
 
 async def test_weather_in_chinese_asks_for_the_date_and_then_the_weather_of_each_city() -> None:

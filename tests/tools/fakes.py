@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import BudgetExceeded
+from graphflow.graph.engine.operation_keys import OperationKeys
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, ToolContext
 
@@ -32,6 +33,7 @@ class FakeContext:
         self.asked: list[dict[str, Any]] = []
         self.events: list[tuple[Any, ...]] = []
         self.used: set[str] = set()
+        self.keys = OperationKeys()
         self.before: set[str] = set()
         """Keys of the questions that an earlier entry asked."""
 
@@ -46,6 +48,9 @@ class FakeContext:
 
     def idempotency_key(self, key: str) -> str:
         return f"key-of-{key}"
+
+    def call_key(self, call_id: str) -> str:
+        return self.keys.of_call(call_id)
 
     def recorded(self, key: str) -> bool:
         return key in self.records or key in self.before

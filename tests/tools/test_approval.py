@@ -11,7 +11,6 @@ from graphflow.tools.port import Terminated, ToolResult, tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.approval import answer_schema, approval_mode
 from graphflow.tools.running.runner import CallPolicy, ToolRunner
-from graphflow.tools.schema import schema_issues
 from tests.tools.fakes import FakeContext, Waiting, call
 
 runs: list[str] = []
@@ -173,11 +172,11 @@ async def test_the_person_sees_resolved_arguments():
 def test_the_schema_of_the_answer_refuses_what_is_ill_typed(answer: Any, fits: bool):
     schema = answer_schema(send)
     assert compile_schema(schema).is_flat
-    assert (schema_issues(answer, schema) == []) is fits
+    assert (compile_schema(schema).errors(answer) == []) is fits
 
 
 def test_definitions_of_a_tools_schema_still_resolve_in_the_answers_schema():
     schema = {"type": "object", "properties": {"p": {"$ref": "#/$defs/P"}}, "$defs": {"P": {"type": "integer"}}}
     answers = answer_schema(tool(name="t", parameters=schema)(lambda p: p))
-    assert schema_issues({"decision": "edit", "arguments": {"p": 1}}, answers) == []
-    assert schema_issues({"decision": "edit", "arguments": {"p": "x"}}, answers) != []
+    assert compile_schema(answers).errors({"decision": "edit", "arguments": {"p": 1}}) == []
+    assert compile_schema(answers).errors({"decision": "edit", "arguments": {"p": "x"}}) != []

@@ -357,7 +357,7 @@ async def test_a_call_id_that_a_model_uses_twice_still_gives_two_records():
     ctx = FakeContext()
     await runner_of(echo).run_all([call("echo", {"text": "a"}), call("echo", {"text": "b"})], ctx)
     assert list(ctx.records) == ["call-1", "call-1#2"]
-    assert [event[1] for event in ctx.events] == ["call-1", "call-1"]
+    assert [event[1] for event in ctx.events] == ["call-1", "call-1_2"]
 
 
 def meeting(effects: Any) -> Tool:

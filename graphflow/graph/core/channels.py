@@ -12,6 +12,7 @@ import msgspec
 
 from graphflow.errors import StateError, error_dict
 from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
+from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.messages import MESSAGE_TYPES, from_wire, misfit
 
 
@@ -93,29 +94,40 @@ class SchemaRules:
 
     def checked(self, state: State, update: Update) -> Update:
         for key, value in update.sets.items():
-            self._check(self._values.get(key), key, value)
+            update.sets[key] = self._taken(self._values.get(key), key, value)
         for key, changed in update.merges.items():
-            self._check(self._values.get(key), key, {**(state.get(key) or {}), **changed})
+            after = self._taken(self._values.get(key), key, {**(state.get(key) or {}), **changed})
+            update.merges[key] = {name: after[name] for name in changed}
         for key, entries in update.logs.items():
             if (items := self._items.get(key)) is not None:
-                for entry in entries:
-                    for item in () if entry[0] == "-" else entry[1] if entry[0] == "*" else entry[-1:]:
-                        self._check(items, key, item)
+                update.logs[key] = entries = [self._entry(items, key, entry) for entry in entries]
             if key in self._bounded:
                 whole = list(state.get(key) or ())
                 for entry in entries:
                     fold(whole, entry)
-                self._check(self._values[key], key, whole)
+                self._taken(self._values[key], key, whole)
         return update
+
+    def _entry(self, items: Any, key: str, entry: LogEntry) -> LogEntry:
+        match entry[0]:
+            case "-":
+                return entry
+            case "*":
+                return "*", [self._taken(items, key, item) for item in entry[1]]
+        return *entry[:-1], self._taken(items, key, entry[-1])
 
     def check(self, state: State) -> None:
         """Nothing: what is stored was checked under this schema, whose hash the thread keeps."""
 
-    def _check(self, checker: Any, key: str, value: Any) -> None:
-        if checker is None or not (issues := checker.errors(thaw(value))):
-            return
-        place = issues[0].pointer
-        raise StateError(f"state key {key!r}: {issues[0].message}" + (f" (at {place})" if place else ""), key=key)
+    def _taken(self, checker: Any, key: str, value: Any) -> Any:
+        """The value as its schema takes it; the very value, where nothing changes."""
+        if checker is None:
+            return value
+        plain = thaw(value)
+        if issues := checker.errors(plain):
+            place = issues[0].pointer
+            raise StateError(f"state key {key!r}: {issues[0].message}" + (f" (at {place})" if place else ""), key=key)
+        return value if (taken := checker.taken(plain)) is plain else freeze(taken)
 
 
 LOG_REDUCERS = frozenset({"append", "messages", "union"})
@@ -156,6 +168,18 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         """The value before anything was written."""
         return ListView([freeze(v) for v in self.default or ()]) if self.is_log else freeze(self.default)
 
+    def taken(self, value: Any, what: str = "value") -> Any:
+        """The value as the key takes it: `2.0` is `2` where it is an integer.
+
+        Raises:
+            StateError: its top-level type is not the key's.
+        """
+        # No key of numbers: of `int` alone there is a `float` that fits, the one without a fraction.
+        if type(value) is float and self.types is not None and float not in self.types and int in self.types:
+            value = int(value) if value.is_integer() else value
+        self.check(value, what)
+        return value
+
     def check(self, value: Any, what: str = "value") -> None:
         """Raises `StateError` when the value's top-level type is not the key's."""
         if self.types is None:
@@ -179,7 +203,7 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
     return Channel(
         key=key,
         reduce=reduce,
-        default=schema.get("default"),
+        default=None if (default := schema.get("default")) is None else whole_numbers(default, schema),
         types=None if types and object in types else types,
         boolean="boolean" in names or not names,
         declared=" or ".join(names) or "any",
@@ -237,8 +261,7 @@ class StateSchema:
                 known = ", ".join(sorted(self.channels)) or "none"
                 raise StateError(f"{key!r} is not a state key; the schema has {known}", key=key)
             if channel.reduce == "replace":
-                channel.check(value)
-                update.sets[key] = freeze(value)
+                update.sets[key] = freeze(channel.taken(value))
             elif key in replace:
                 _replace(channel, value, update)
             else:
@@ -300,8 +323,7 @@ class StateSchema:
             ) from error
         if self.rules is not None:
             new = self.rules.plain({channel.key: new})[channel.key]
-        channel.check(new, "result of the reducer")
-        update.sets[channel.key] = freeze(new)
+        update.sets[channel.key] = freeze(channel.taken(new, "result of the reducer"))
 
 
 def _plain_types(channel: Channel) -> frozenset[type]:
@@ -324,7 +346,7 @@ def apply_update(state: State, update: Update) -> State:
 
 
 def _replace(channel: Channel, value: Any, update: Update) -> None:
-    channel.check(value)
+    value = channel.taken(value)
     if channel.is_log:
         update.logs[channel.key] = [("*", [_item(channel, v) for v in value])]
     else:
@@ -403,7 +425,7 @@ def _number(channel: Channel, value: Any) -> Any:
         raise StateError(
             f"state key {channel.key!r} ({channel.reduce}) takes a number, not {value!r:.80}", key=channel.key
         )
-    return value
+    return channel.taken(value)
 
 
 def _reduce_sum(channel: Channel, old: Any, value: Any, update: Update) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
+from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.suggestions import Suggestion, choose, meant, nearest
 
 MAX_ISSUES = 100
@@ -60,6 +61,10 @@ class Checker:
         if self._validator is None:
             return [] if _accepted(value, self.schema) else _first(_check(value, self.schema, "", 0))
         return _first(_by_library(self._validator, value))
+
+    def taken(self, value: Any) -> Any:
+        """A value without errors as it counts from here on: `2.0` is `2` where the schema asks for an integer."""
+        return whole_numbers(value, self.schema)
 
 
 def compile_schema(schema: Mapping[str, Any] | bool) -> Checker:

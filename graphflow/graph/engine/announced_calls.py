@@ -20,7 +20,7 @@ class AnnouncedCalls:
         complete: this epoch sends the run's log from its beginning.
     """
 
-    __slots__ = ("answered", "complete", "recall", "started")
+    __slots__ = ("answered", "complete", "given", "recall", "started")
 
     def __init__(self, *, complete: bool) -> None:
         self.complete = complete
@@ -28,6 +28,8 @@ class AnnouncedCalls:
         """Id → whether the call is of an action."""
         self.answered: dict[str, Any] = {}
         """Call id → its result, if that was sent."""
+        self.given: set[str] = set()
+        """Ids of the calls of whole turns of this epoch, those that readers are not shown too."""
         self.recall: Recall | None = None
 
     def knows(self, call_id: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from graphflow.graph.engine import outcomes
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context, digest_of
+from graphflow.graph.engine.operation_keys import OperationKeys
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import (
     ACTS_AROUND,
@@ -46,15 +47,14 @@ class NodeRun(UsageMeter):
     """
 
     __slots__ = (
-        "_counts", "_used", "_waiters", "acts", "finish_reason", "left", "limit", "node_run_id", "partial", "plan_node", "started",
+        "_keys", "_waiters", "acts", "finish_reason", "left", "limit", "node_run_id", "partial", "plan_node", "started",
         "state",
     )  # fmt: skip
 
     def __init__(self, run: Run, waiters: AnswerWaiters, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
         self._run, self._waiters = run, waiters
         self._blocks: Blocks | None = None
-        self._used: set[str] | None = None
-        self._counts: dict[str, int] | None = None
+        self._keys: OperationKeys | None = None
         self.frame, self._begun, self.plan_node = frame.number, frame, plan_node
         self.node: str = plan_node.name
         self.visit: int = frame.visit
@@ -144,6 +144,19 @@ class NodeRun(UsageMeter):
         if self.alive:
             self.blocks.whole_call(call_id, name, arguments, action=action, **facts)
 
+    async def known_calls(self) -> set[str]:
+        """Ids of the run's calls that have a result, wait for a person, or belong to a whole turn of this epoch."""
+        told = self._run.events.calls
+        await told.learn()
+        asked = {interrupt.tool_id for interrupt in self._run.machine.interrupts.values() if interrupt.tool_id}
+        return asked.union(told.answered, told.given)
+
+    def note_calls(self, call_ids: Iterable[str]) -> None:
+        """A turn of a model is whole, and these are its calls."""
+        noted = set(call_ids)
+        self.keys.calls.update(noted)
+        self._run.events.calls.given.update(noted)
+
     def source(self, facts: dict[str, Any]) -> None:
         if self.alive:
             self.blocks.source(facts)
@@ -179,27 +192,15 @@ class NodeRun(UsageMeter):
                 "what must be done after a cancellation belongs in a node of its own"
             )
 
-    def _key(self, kind: str, name: str | None) -> str:
-        if self._used is None:
-            self._used = set()
-        if name is None:
-            name = self.ordinal_key(kind)
-        if name in self._used:
-            raise NodeFailed(
-                f"node {self.node!r} used the key {name!r} twice in one attempt; give each operation its own"
-            )
-        self._used.add(name)
-        return name
+    @property
+    def keys(self) -> OperationKeys:
+        """The keys of this attempt; most nodes record nothing and have none."""
+        if self._keys is None:
+            self._keys = OperationKeys()
+        return self._keys
 
-    def ordinal_key(self, kind: str) -> str:
-        """The key of the next operation of this kind that is given none.
-
-        By kind and ordinal: a node that is entered again runs the same code, so its n-th call of a kind is the same
-        operation (E5).
-        """
-        counts = self._counts = self._counts or {}
-        counts[kind] = counts.get(kind, 0) + 1
-        return f"{kind}:{counts[kind]}"
+    def call_key(self, call_id: str) -> str:
+        return self.keys.of_call(call_id)
 
     def _recorded(self, key: str, digest: str) -> Operation | None:
         operation = self._run.machine.frames[self.frame].operations.get(key)
@@ -242,7 +243,7 @@ class NodeRun(UsageMeter):
         self.refuse_when_over()
         if effects not in EFFECTS:
             raise NodeFailed(f"node {self.node!r} gives a step effects={effects!r}; use one of none, read, write")
-        key = self._key(kind, name)
+        key = self.keys.use(self.node, kind, name)
         digest = digest_of(arguments) if arguments is not None else ""
         operation = self._recorded(key, digest)
         if operation is not None and operation.state == "done":
@@ -460,7 +461,7 @@ class NodeRun(UsageMeter):
             from graphflow.graph.typed_state.answers import answer_form
 
             schema, made = answer_form(schema, self.node, "ask")
-        asked = self._key("ask", key)
+        asked = self.keys.use(self.node, "ask", key)
         if digest is None:
             # An answer holds only for what the person saw: another question under this key is an error (E5).
             digest = digest_of([message, thaw(payload), thaw(arguments), thaw(schema)])

@@ -23,6 +23,7 @@ from graphflow.errors import text_of
 from graphflow.graph.core.immutable import ATOMS
 from graphflow.graph.definition.state_classes import is_key_mark, is_typeddict
 from graphflow.graph.definition.types import show
+from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.messages import MESSAGE_TYPES, from_wire
 
 Check = Callable[[Any], Any]
@@ -189,6 +190,11 @@ def _exactly(kind: type, name: str) -> Check:
     return check
 
 
+def _int(value: Any) -> Any:
+    # As JSON Schema counts, and every other check here: a float without a fraction is an integer.
+    return _whole(int(value) if type(value) is float and value.is_integer() else value)
+
+
 def _float(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -201,9 +207,11 @@ def _nothing(value: Any) -> Any:
     raise _refuse("null", value)
 
 
+_whole = _exactly(int, "a whole number")
+
 SCALARS: dict[Any, Check] = {
     str: _exactly(str, "text"),
-    int: _exactly(int, "a whole number"),
+    int: _int,
     bool: _exactly(bool, "true or false"),
     float: _float,
     type(None): _nothing,
@@ -216,7 +224,7 @@ def _literal(allowed: tuple[Any, ...]) -> Check:
 
     def check(value: Any) -> Any:
         for declared, form in zip(allowed, plain, strict=True):
-            if value == form and type(value) is type(form):
+            if value == form and (type(value) is type(form) or {type(value), type(form)} == {int, float}):
                 return declared
         raise _refuse(f"one of {', '.join(map(show, plain))}", value)
 
@@ -248,7 +256,17 @@ def _instance(kind: type, read: Check | None) -> Check:
 
 def _by_msgspec(hint: Any) -> Check:
     def check(value: Any) -> Any:
-        return msgspec.convert(value, hint)
+        try:
+            return msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            # It takes no `2.0` for an `int`, as the other checks do.
+            try:
+                taken = whole_numbers(value, msgspec.json.schema(hint))
+            except TypeError:  # a class that JSON Schema can't describe
+                taken = value
+            if taken is value:
+                raise
+            return msgspec.convert(taken, hint)
 
     return check
 

@@ -29,7 +29,7 @@ def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec
     scene = _ScriptScene(script, messages, tools, options)
     if spoken < len(script.turns):
         return scene.say(script.turns[spoken])
-    turn = scene.as_colleague() or scene.by_rules() or scene.plain()
+    turn = scene.as_colleague() or scene.commanded() or scene.by_rules() or scene.plain()
     turn = scene.end_of_work(turn)
     # A call has no text to fit; the schema applies to the answer.
     return turn if turn.tool_calls else scene.fit_schema(turn)
@@ -220,6 +220,16 @@ class _ScriptScene:
 
     # --- tools outside the rules -----------------------------------------------------------------
 
+    def commanded(self) -> ScriptTurn | None:
+        """The call that the user writes as `Call NAME {arguments}`, with just these arguments; None without one."""
+        names = [self._choice.name] if isinstance(self._choice, OneTool) else list(self._tools)
+        for found in _COMMAND.finditer(self.asked) if not self._has_results() else ():
+            # Names may hold any characters: `read` is no tool where the user names `read_file` or `read-file`.
+            name = next((name for name in names if found[1] == name), None)
+            if name in self._tools and (arguments := _json_at(self.asked, found.end())) is not None:
+                return ScriptTurn(tool_calls=(ScriptedCall(name=str(name), arguments=arguments),))
+        return None
+
     def _named_tool(self) -> ToolSpec | None:
         # Whole words, longest first: `read` is part of `read_file`.
         named = [name for name in self._tools if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.asked)]
@@ -241,16 +251,14 @@ class _ScriptScene:
             return None
         return ScriptTurn(tool_calls=(ScriptedCall(name=tool.name, arguments=self._invented(tool)),))
 
-    def _invented(self, tool: ToolSpec) -> dict[str, Any]:
+    def _invented(self, tool: ToolSpec) -> Any:
         """Arguments for a tool that no rule knows: a JSON object in the user's text, else made from the schema."""
-        start, end = self.asked.find("{"), self.asked.rfind("}")
-        if 0 <= start < end:
+        for brace in re.finditer(r"\{", self.asked):
             try:
-                given = msgspec.json.decode(self.asked[start : end + 1])
-            except (msgspec.DecodeError, UnicodeError):
-                given = None
-            if isinstance(given, dict):
-                return given
+                _decode(self.asked, brace.start())
+            except (ValueError, RecursionError):
+                continue
+            return _json_at(self.asked, brace.start())
         return _fitting(tool, {}, self._variables["topic"])
 
     # --- words -----------------------------------------------------------------------------------
@@ -277,6 +285,28 @@ class _ScriptScene:
 
     def _fill(self, text: Text, variables: Mapping[str, str]) -> str:
         return _fill(self._spoken(text), variables)
+
+
+_COMMAND = re.compile(r"\bcall\s+[`'\"]?([^\s`'\"{\[]+)[`'\"]?[\s:]*(?=[{\[])", re.IGNORECASE)
+
+
+def _json_at(text: str, start: int) -> Any:
+    """The JSON that begins here, whatever follows it: an object, else the text itself, for the tool to refuse."""
+    try:
+        value, end = _decode(text, start)
+    except (ValueError, RecursionError):
+        return text[start:].strip()
+    written = text[start:end]
+    try:  # as other calls are written, where that is possible
+        return msgspec.json.decode(written) if isinstance(value, dict) else written
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return written
+
+
+def _decode(text: str, start: int) -> tuple[Any, int]:
+    import json  # only for a message with a brace
+
+    return json.JSONDecoder().raw_decode(text, start)
 
 
 def _is_object(text: str) -> bool:

@@ -116,12 +116,12 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
         raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
     if (allowed := DECISIONS.get(interrupt.kind)) is not None:
         _check_decision(interrupt, value, allowed)
-    issues = compile_schema(interrupt.schema).errors(value) if interrupt.schema else []
-    if issues:
+    checker = compile_schema(interrupt.schema) if interrupt.schema else None
+    if checker is not None and (issues := checker.errors(value)):
         text = "; ".join(f"{issue.pointer or 'answer'}: {issue.message}" for issue in issues[:5])
         raise _invalid(interrupt, text)
     decision = value["decision"] if allowed is not None else "answered"
-    return Answer(interrupt_id, value, decision)
+    return Answer(interrupt_id, value if checker is None else checker.taken(value), decision)
 
 
 def _deeper(value: Any, limit: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphflow.errors import GraphflowError
 from graphflow.graph.definition.document import PerRequest
+from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.runtime.run_request import RunRequest
 
 NOTHING = PerRequest()
@@ -33,11 +34,12 @@ def chosen_by(request: RunRequest, allowed: PerRequest | None) -> dict[str, Any]
             raise _refused("model", repr(request.model), allowed.models)
         out["model"] = request.model
     if request.options:
-        for name, value in request.options.items():
+        for name in request.options:
             if name not in allowed.options:
                 raise _refused("options", repr(name), allowed.options)
-            _check("options", name, value, _OPTIONS[name])
-        out["options"] = dict(request.options)
+        out["options"] = {
+            name: _checked("options", name, value, _OPTIONS[name]) for name, value in request.options.items()
+        }
     return out or None
 
 
@@ -57,16 +59,18 @@ def with_variables(given: Any, request: RunRequest, allowed: PerRequest | None) 
     named = {**(before if isinstance(before, Mapping) else {}), **(request.variables or {})}
     for name, value in named.items():
         if name in declared and value is not None:
-            _check("variables", name, value, declared[name])
-    values = {name: named.get(name, schema.get("default")) for name, schema in declared.items()}
+            _checked("variables", name, value, declared[name])
+    values = {name: whole_numbers(named.get(name, schema.get("default")), schema) for name, schema in declared.items()}
     return {**(given if isinstance(given, Mapping) else {}), "variables": values}
 
 
-def _check(field: str, name: str, value: Any, schema: Mapping[str, Any]) -> None:
+def _checked(field: str, name: str, value: Any, schema: Mapping[str, Any]) -> Any:
     from graphflow.graph.definition.json_schema import compile_schema  # most requests choose nothing
 
-    if issues := compile_schema(schema).errors(value):
+    checker = compile_schema(schema)
+    if issues := checker.errors(value):
         raise _wrong(field, f"{name}: {issues[0].message}")
+    return checker.taken(value)
 
 
 def _refused(field: str, what: str, allowed: tuple[str, ...]) -> GraphflowError:

@@ -21,11 +21,16 @@ UNFINISHED = ("running", "waiting")
 """Statuses of a run that can be cancelled; `running` without a driver is one whose process died."""
 
 
-def check_input(plan: Plan, given: Any) -> None:
-    """Raises `invalid_input` when the input does not fit the document's schema (E9)."""
+def checked_input(plan: Plan, given: Any) -> Any:
+    """The input as the document's schema takes it (E9).
+
+    Raises:
+        GraphflowError: `invalid_input`, it does not fit.
+    """
     from graphflow.graph.definition.json_schema import compile_schema
 
-    issues = compile_schema(plan.input_schema).errors(given)
+    checker = compile_schema(plan.input_schema)
+    issues = checker.errors(given)
     if issues:
         first = "; ".join(f"{issue.pointer or 'input'}: {issue.message}" for issue in issues[:5])
         raise GraphflowError(
@@ -33,6 +38,7 @@ def check_input(plan: Plan, given: Any) -> None:
             code="invalid_input",
             errors=[issue.as_dict() for issue in issues],
         )
+    return checker.taken(given)
 
 
 def check_state(plan: Plan, machine: Machine) -> None:

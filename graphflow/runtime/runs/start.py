@@ -32,9 +32,9 @@ from graphflow.runtime.runs.per_request import chosen_by, with_variables
 from graphflow.runtime.runs.preconditions import (
     budget_limits,
     check_breakpoints,
-    check_input,
     check_outcomes,
     check_state,
+    checked_input,
     overdue_in,
     waits_for_answers,
 )
@@ -67,7 +67,7 @@ def check_request(
     given = request.input
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
-    check_input(plan, given)
+    given = checked_input(plan, given)
     allowed = plan.document.per_request
     chosen = chosen_by(request, allowed) if request.model is not None or request.options else None
     if request.variables or allowed is not None:

@@ -147,6 +147,9 @@ class UndoContext:
     def charge_tool_call(self, key: str | None = None, *, counted: bool = False) -> None:
         """Undoing is outside every run's budget."""
 
+    def call_key(self, call_id: str) -> str:
+        return call_id
+
     async def step(
         self, name: str, fn: Callable[[], Awaitable[Any]], *, idempotent: bool = False, arguments: Any = None, **_: Any
     ) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from graphflow.messages import ToolCall
+from graphflow.tools.context import RunnerContext
 from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ToolResult, failed
@@ -42,14 +45,16 @@ def as_called(ready: ReadyCall) -> bool:
     return parse_arguments(ready.call.arguments) == ready.arguments
 
 
-def unique_keys(calls: Sequence[ToolCall]) -> list[str]:
-    """The calls' ids as operation keys; a repeated id gets a number appended, as a key names one operation (E5)."""
-    counts: dict[str, int] = {}
-    keys = []
-    for call in calls:
-        counts[call.id] = count = counts.get(call.id, 0) + 1
-        keys.append(call.id if count == 1 else f"{call.id}#{count}")
-    return keys
+def own_calls(calls: Sequence[ToolCall], ctx: RunnerContext) -> tuple[list[ToolCall], list[str]]:
+    """The calls, each with an id that no other call of the node's attempt has, and their operation keys (E5).
+
+    A key is the call's id, with a number for a call whose id was used before: by this turn, or by an earlier one of the node.
+    """
+    keys = [ctx.call_key(call.id) for call in calls]
+    return [
+        call if key == call.id else msgspec.structs.replace(call, id=f"{call.id}_{key.rpartition('#')[2]}")
+        for call, key in zip(calls, keys, strict=True)
+    ], keys
 
 
 def one_too_many(allowed: int) -> ToolResult:

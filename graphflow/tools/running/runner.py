@@ -24,7 +24,7 @@ from graphflow.tools.result import ArgumentsRefused, ToolResult
 from graphflow.tools.running.approval import approval_key
 from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, readable_arguments, result_value
-from graphflow.tools.running.calls import as_called, find_tool, one_too_many, source_facts, unique_keys
+from graphflow.tools.running.calls import as_called, find_tool, one_too_many, own_calls, source_facts
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.execution import CallExecution, ReadyCall
 from graphflow.tools.running.frontend_forms import await_form, form_key
@@ -110,7 +110,7 @@ class ToolRunner:
         if max_calls == 0:
             # No tools were offered, so the model made the name up: a refusal says more than a limit of zero.
             policy, max_calls = replace(policy, disallow=True), None
-        keys = unique_keys(calls)
+        calls, keys = own_calls(calls, ctx)
         earlier: Mapping[str, Any] = {} if results is None else results  # not `or`: their number takes reading them all
         if parallel and max_calls is None and len(calls) > 1 and await self._are_plain_reads(calls, policy, ctx):
             return await self._run_together(calls, keys, ctx, policy, earlier)
@@ -151,7 +151,7 @@ class ToolRunner:
             ctx: the context of the node that runs it.
             policy: what the agent may do; None: what the node's own agent may (`policy_of`).
             results: data of the latest result of each tool in this run, for templates.
-            key: of the recorded operation; default: the call's id.
+            key: of the recorded operation; default: the call's id, with a number if this node has called with it before.
             ends_node: nothing follows in this node, so its own commit records the call (E5).
             in_state: the call stands in the messages of the state.
 
@@ -160,12 +160,14 @@ class ToolRunner:
             Terminated: a person ended the run.
             GraphflowError: the engine's own: unknown outcome, fence, store.
         """
+        if key is None:
+            (call,), (key,) = own_calls([call], ctx)
         outcome = await self._outcome(
             call,
             ctx,
             policy or policy_of(self.registry, ctx),
             {} if results is None else results,
-            key or call.id,
+            key,
             ends_node,
             in_state,
         )
