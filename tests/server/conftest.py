@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import DeltaGate, ScriptedServer, serve_scripted
 from graphflow.server.run import Server, make_server
 from graphflow.service.application import Application
+from tests.forked import ForkedProcess, python
 from tests.patience import PATIENCE_S
 from tests.server.contract import check_answer, check_event
 from tests.service.clients import Client, check_grammar
@@ -126,15 +126,13 @@ class Process:
             "GRAPHFLOW_SERVER_SHUTDOWN_GRACE_S": "0",
             "GRAPHFLOW_SERVER_TAKE_OVER": "false",  # what is tested is how clients go on
         }
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedProcess | None = None
         self.client: httpx.AsyncClient | None = None
 
     async def start(self) -> httpx.AsyncClient:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _MAIN, cwd=self.folder, env=self.env, stdout=asyncio.subprocess.PIPE
-        )
+        self.process = python("-c", _MAIN, cwd=self.folder, env=self.env)
         assert self.process.stdout is not None
-        url = (await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)).decode().strip()
+        url = (await asyncio.to_thread(self.process.stdout.readline)).strip()
         assert re.match(r"http://127\.0\.0\.1:\d+$", url), url
         self.client = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
         return self.client
@@ -146,7 +144,7 @@ class Process:
         if self.process is not None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(how)
-            await self.process.communicate()
+            await asyncio.to_thread(self.process.communicate)
             self.process = None
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from tests.forked import ForkedProcess, python
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ asyncio.run(main())
 class Server:
     """One server process, and a client of it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, client: httpx.AsyncClient) -> None:
+    def __init__(self, process: ForkedProcess, client: httpx.AsyncClient) -> None:
         self.process, self.client = process, client
 
     def send(self, how: int) -> None:
@@ -120,7 +120,7 @@ class Server:
         await self.client.aclose()
         with suppress(ProcessLookupError):
             self.process.send_signal(how)
-        await self.process.wait()
+        await asyncio.to_thread(self.process.communicate)
 
 
 class Swarm:
@@ -159,11 +159,9 @@ class Swarm:
         return list(made)
 
     async def _start(self) -> Server:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _MAIN, *self._store, cwd=self.folder, env=self._env, stdout=asyncio.subprocess.PIPE
-        )
+        process = python("-c", _MAIN, *self._store, cwd=self.folder, env=self._env)
         assert process.stdout is not None
-        url = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode().strip()
+        url = (await asyncio.to_thread(process.stdout.readline)).strip()
         limits = httpx.Limits(max_connections=300, max_keepalive_connections=0)  # none that its server closes just now
         return Server(process, httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits))
 

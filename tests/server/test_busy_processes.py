@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sqlite3
 import time
@@ -253,7 +252,7 @@ async def stop_outside_a_transaction(server: Server, store: Path) -> None:
     """A process that is stopped in the midst of a write to SQLite keeps the file locked: no fence can help there."""
     while True:
         server.send(signal.SIGSTOP)
-        os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)  # until then its threads run on, and it may send and write
+        server.process.wait_until_stopped()
         with closing(sqlite3.connect(store, timeout=0.2, isolation_level=None)) as db:
             try:
                 db.execute("BEGIN IMMEDIATE")

@@ -149,11 +149,11 @@ async def test_a_run_that_ends_each_process_that_takes_it_is_given_up_after_thre
         async with swarm(tmp_path, [url], store_durability="sync") as servers, asyncio.timeout(PATIENCE_S):
             (first,) = await servers.start()
             run = Stream(first, "x", "d", "deadly")
-            await first.process.wait()
+            await asyncio.to_thread(first.process.wait)
             await run.task
             for _ in range(3):
                 (server,) = await servers.start()
-                await server.process.wait()
+                await asyncio.to_thread(server.process.wait)
             (last,) = await servers.start()
             assert (await followed(last, run.run_id))[-1] == "run.error"
             deaths = (servers.folder / "deaths.log").read_text(encoding="utf-8").split()

@@ -113,7 +113,7 @@ async def test_after_a_sigterm_clients_rejoin_on_the_next_process_without_a_gap(
                 if said == deltas and event["type"] == "content.delta":
                     server.process.send_signal(signal.SIGTERM)
         assert seen.events[-1]["type"] not in ("run.complete", "run.cancel", "run.error", "run.waiting")
-        assert await server.process.wait() in (0, -signal.SIGTERM)
+        assert await asyncio.to_thread(server.process.wait) in (0, -signal.SIGTERM)
         await server.kill()
         run_id = next(e["runId"] for e in seen.events if e["type"] == "run.start")
         client = await server.start()
