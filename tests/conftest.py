@@ -18,6 +18,8 @@ from tests.postgres import Schemas
 from tests.postgres_server import PostgresServer
 from tests.streams import watched_streams
 
+TESTS = Path(__file__).parent
+
 use_memory()
 
 # A slow machine is no defect: nobody judges how long an example takes, and a failing one says how to have it again.
@@ -99,6 +101,22 @@ def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: a worker waits while the processes that its test has started work or wait themselves."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """In a fresh clone each worker compiles a part of the tests, and finds the others' parts compiled: each begins elsewhere."""
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if worker and session.config.args == [TESTS.name]:
+        parts = sorted(str(path) for path in TESTS.glob("[a-z]*") if path.is_dir() or path.name.startswith("test_"))
+        begin = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        session.config.args[:] = parts[begin:] + parts[:begin]
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+def in_one_order(items: list[pytest.Item]) -> None:
+    """Wherever a worker began to collect; before they are shuffled."""
+    items.sort(key=lambda item: item.path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ milliseconds. For tests that need a process of its own, to be killed, stopped or
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -17,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import types
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,7 @@ from typing import Any, TextIO
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
     "graphflow.server.run", "graphflow.service.application", "graphflow.settings", "graphflow.checkpoints.sqlite.checkpointer",
-    "graphflow.checkpoints.postgres.checkpointer",
+    "graphflow.checkpoints.postgres.checkpointer", "typer.main", "rich.console", "rich.table", "prompt_toolkit",
 )  # fmt: skip
 STREAMS = ("stdin", "stdout", "stderr")
 _NUMBER = struct.Struct("<i")
@@ -100,8 +102,9 @@ def python(
     *arguments: str | os.PathLike[str],
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-    pipes: tuple[str, ...] = ("stdout",),
+    pipes: Sequence[str] = ("stdout",),
     session: bool = False,
+    terminal: int | None = None,
 ) -> ForkedProcess:
     """A process that runs what `python3 ARGUMENTS…` would: `-c CODE …`, `-m MODULE …` or `FILE …`.
 
@@ -109,15 +112,18 @@ def python(
         env: instead of this process's own.
         pipes: those of `STREAMS` that the test reads and writes; its input is empty otherwise, and its output nowhere.
         session: it leads one.
+        terminal: instead of pipes; it leads the terminal's session, so that Ctrl-C is a signal.
     """
+    pipes = () if terminal is not None else pipes
     ours, theirs = os.pipe()
     ends: dict[str, tuple[int, int]] = {name: os.pipe() for name in pipes}
     request = {
         "arguments": [os.fspath(each) for each in arguments], "cwd": os.fspath(cwd or Path.cwd()),
-        "env": dict(os.environ if env is None else env), "pipes": pipes, "session": session,
+        "env": dict(os.environ if env is None else env), "session": session,
+        "streams": pipes if terminal is None else STREAMS, "terminal": terminal is not None,
     }  # fmt: skip
     given = [theirs, *(ends[name][name != "stdin"] for name in pipes)]
-    pid = _say(request, given)
+    pid = _say(request, given if terminal is None else [theirs, terminal, terminal, terminal])
     for end in given:
         os.close(end)
     return ForkedProcess(pid, ours, {name: _opened(name, *ends[name]) for name in pipes})
@@ -205,12 +211,14 @@ class _Origin:
         self._line.close()
         for status in self._children.values():
             os.close(status)
-        for each, name in zip(given[1:], wanted["pipes"], strict=True):
+        for each, name in zip(given[1:], wanted["streams"], strict=True):
             os.dup2(each, STREAMS.index(name))
             os.close(each)
         os.close(given[0])
-        if wanted["session"]:
+        if wanted["session"] or wanted["terminal"]:
             os.setsid()
+        if wanted["terminal"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.chdir(wanted["cwd"])
         os.environ.clear()
         os.environ.update(wanted["env"])
@@ -231,6 +239,10 @@ class _Origin:
 
 
 def _run(wanted: dict[str, Any]) -> None:
+    buffering = 1 if os.isatty(1) or "PYTHONUNBUFFERED" in wanted["env"] else -1
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", buffering, closefd=False)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)  # type: ignore[misc]
     first, *rest = wanted["arguments"]
     sys.path[:1] = [{"-c": "", "-m": wanted["cwd"]}.get(first, str(Path(first).parent))]
     sys.path[1:1] = filter(None, wanted["env"].get("PYTHONPATH", "").split(os.pathsep))

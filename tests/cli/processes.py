@@ -23,6 +23,7 @@ import structlog
 
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.server import ScriptedServer
+from tests.forked import ForkedProcess, python
 from tests.patience import PATIENCE_S
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
@@ -50,7 +51,7 @@ class Command:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.environment = folder, environment
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[ForkedProcess] = []
 
     def __call__(self, *arguments: str, input: str = "") -> Done:
         from typer.testing import CliRunner
@@ -77,24 +78,17 @@ class Command:
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> ForkedProcess:
         """A process that runs on until the test ends, at the latest."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "graphflow", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes = ("stdout", "stderr")
+        process = python("-m", "graphflow", *arguments, cwd=self.folder, env=self.environment, pipes=pipes)
         self._started.append(process)
         return process
 
     def close(self) -> None:
         for process in self._started:
-            with process:
-                process.kill()
+            process.kill()
+            process.communicate()
 
 
 @contextlib.contextmanager
@@ -133,17 +127,7 @@ class Terminal:
         self.code: int | None = None
         master, slave = pty.openpty()
         self._terminal = master
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", program, *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            close_fds=True,
-            preexec_fn=_own_terminal,  # noqa: PLW1509 - before any other thread of the child
-        )
+        self._process = python("-m", program, *arguments, cwd=folder, env=environment, terminal=slave)
         os.close(slave)
 
     @property
@@ -172,11 +156,11 @@ class Terminal:
         """Waits for the end; the exit code."""
         while self._more():
             pass
-        self.code = self._process.wait(PATIENCE_S)
+        self.code = self._process.wait()
         return self.code
 
     def close(self) -> None:
-        if self._process.poll() is None:
+        if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -192,14 +176,6 @@ class Terminal:
             return False
         self._raw += data
         return bool(data)
-
-
-def _own_terminal() -> None:
-    """Makes stdin the controlling terminal, so that Ctrl-C is a signal."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class HeldModel:

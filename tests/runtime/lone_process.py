@@ -7,7 +7,6 @@ beside the store, its second node waits.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 
 from graphflow import Context, Graph, SqliteCheckpointer
 from graphflow.runtime.compiled_graph import CompiledGraph
+from tests.forked import ForkedProcess, python
 from tests.patience import PATIENCE_S
 from tests.runtime.graphs import Counter
 
@@ -91,11 +91,9 @@ async def app_over(file: Path) -> AsyncIterator[CompiledGraph]:
 
 
 @contextmanager
-def process(file: Path, role: str) -> Iterator[subprocess.Popen[str]]:
+def process(file: Path, role: str) -> Iterator[ForkedProcess]:
     """A process of this role; killed when the block ends."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.runtime.lone_process", str(file), role], stdout=subprocess.PIPE, text=True
-    )
+    child = python("-m", "tests.runtime.lone_process", file, role)
     try:
         yield child
     finally:
@@ -103,7 +101,7 @@ def process(file: Path, role: str) -> Iterator[subprocess.Popen[str]]:
         child.communicate()
 
 
-def hear(child: subprocess.Popen[str], *last: str) -> None:
+def hear(child: ForkedProcess, *last: str) -> None:
     """Returns when the process has said one of these."""
     assert child.stdout is not None
     for line in child.stdout:
