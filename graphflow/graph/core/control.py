@@ -51,10 +51,10 @@ def on_recovered(work: UnitOfWork, tick: Recovered) -> None:
 
 def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
     work.source, work.checkpoint = "resumed", False
+    work.go_on_as(tick.run_id)
     work.fields.pop("active_ms", None)
     work.fields |= {
         "status": "running",
-        "run_id": tick.run_id,
         "error": None,
         # Limits are data of the run (E11): those that the resume does not name stay.
         "limits": {**work.limits, **tick.limits},

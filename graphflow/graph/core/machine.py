@@ -151,6 +151,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     status: Status = "idle"
     run_id: str = ""
+    origin: str = ""
+    """Where this run goes on after another one that failed or was cancelled: the run of the thread's input (E1)."""
     frames: MutableMapping[int, Frame] = msgspec.field(default_factory=dict)
     """By number, parents before their children; never changed in place."""
     interrupts: dict[str, Interrupt] = msgspec.field(default_factory=dict)
@@ -192,6 +194,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def root(self) -> Frame:
         return self.frames[ROOT]
+
+    @property
+    def input_run_id(self) -> str:
+        """Run that began with the thread's input: of idempotency keys, since whoever goes on repeats its writes (E6)."""
+        return self.origin or self.run_id
 
 
 class FramePatch(msgspec.Struct):

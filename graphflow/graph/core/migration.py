@@ -436,7 +436,8 @@ def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
     """Moves the thread to the new version at the same place; nothing runs until it is resumed or answered."""
     migration: Migration = tick.migration
     work.source, work.facts = "migrate", tick.facts
-    work.fields |= {"document": work.plan.digest, "run_id": tick.run_id}
+    work.go_on_as(tick.run_id)
+    work.fields["document"] = work.plan.digest
     work.fields.pop("active_ms", None)
     for name in ("before", "after"):
         if getattr(migration, name) != getattr(work.before, name):

@@ -84,6 +84,8 @@ def _on_input(work: UnitOfWork, tick: Input) -> None:
     }
     if tick.chosen or work.before.chosen:
         work.fields["chosen"] = tick.chosen
+    if work.before.origin:
+        work.fields["origin"] = ""
     if work.before.reuse:
         work.fields["reuse"] = {}  # a new input repeats nothing of a past that was left
     if work.before.signals:

@@ -275,6 +275,11 @@ class UnitOfWork:
         self.fields["frames_made"] = number + count
         return number
 
+    def go_on_as(self, run_id: str) -> None:
+        """Another run goes on here: its nodes repeat writes of the run before under their keys (E6)."""
+        if run_id != self.before.run_id:
+            self.fields |= {"run_id": run_id, "origin": self.before.input_run_id}
+
     def new_node_run_id(self) -> str:
         """An id for a node that stays open while frames below it run; unlike those of all other node runs."""
         self.made += 1

@@ -116,11 +116,11 @@ class Context:
         return self._run.ids.random()
 
     def idempotency_key(self, key: str = "") -> str:
-        """The same for this call on every retry and after a crash (E6)."""
+        """The same for this call on every retry, after a crash, and when the thread is resumed after an error (E6)."""
         run = self._run
         # No attempt in it: a retry must carry the key of the write that it repeats. The lineage is, so `rerun` gets a
         # new one.
-        parts = (run.machine.run_id, run.lineage, self.path, self.node, self.visit, key)
+        parts = (run.machine.input_run_id, run.lineage, self.path, self.node, self.visit, key)
         return digest_of(parts)
 
     # models

@@ -309,7 +309,7 @@ class NodeRun(UsageMeter):
     def _effect_facts(self, undo: str | None, arguments: Any) -> dict[str, Any]:
         frame = self._begun
         own = self._run.plan.graphs[frame.graph].document.nodes[self.node].undo
-        return outcomes.effect_facts(self.visit, frame.path, own or undo, arguments)
+        return outcomes.effect_facts(self.visit, frame.path, own or undo, arguments, self._run.machine.origin)
 
     async def _recall(self, key: str, done: Operation, arguments: Any) -> tuple[str | None, Operation | None]:
         """The record of this write from the abandoned past, or a person's decision about it (E8, `effects: reuse`).

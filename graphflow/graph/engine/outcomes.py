@@ -37,13 +37,15 @@ def outcome_question(operation: Operation, key: str, arguments: Any) -> dict[str
     }  # fmt: skip
 
 
-def effect_facts(visit: int, path: str, undo: str | None, arguments: Any) -> dict[str, Any]:
+def effect_facts(visit: int, path: str, undo: str | None, arguments: Any, origin: str) -> dict[str, Any]:
     """The facts about a write that are needed after its node is gone: its place, its arguments, and its undo."""
     facts: dict[str, Any] = {"visit": visit}
     if path:
         facts["path"] = path
     if undo:
         facts["undo"] = undo
+    if origin:
+        facts["origin"] = origin
     if arguments is not None:
         facts["arguments"] = arguments
     return facts

@@ -36,6 +36,7 @@ class Effect(msgspec.Struct, kw_only=True):
     """Of the record of its intent."""
     thread_id: str
     run_id: str
+    """Run of the thread's input (`Machine.input_run_id`)."""
     path: str
     node: str
     visit: int
@@ -153,7 +154,7 @@ class Found:
         effect = Effect(
             id=record.id,
             thread_id=self._thread_id,
-            run_id=decode_meta(record.meta, record.id).run_id,
+            run_id=facts.get("origin") or decode_meta(record.meta, record.id).run_id,
             path=facts.get("path", ""),
             node=body.node,
             visit=facts.get("visit", 1),
