@@ -19,11 +19,14 @@ OPTIONS = (
 CALLS: dict[str, tuple[str, str]] = {
     "app.threads()": ("GET /api/threads", "graphflow threads list"),
     "thread.history()": ("GET /api/threads/ID/checkpoints", "graphflow threads show THREAD --all"),
+    "list_checkpoints()": ("GET /api/threads/ID/checkpoints", "graphflow threads show THREAD --all"),
     "app.recover()": ("graphflow serve", "graphflow serve"),
+    "None for no limit": ("null for no limit", "left out for no limit"),
 }
 """Call in Python → the same over HTTP and at the command line."""
 
-_OPTION = re.compile(rf"(?<![\w'\"])({'|'.join(OPTIONS)})(?:='(\w+)')?(?![\w'\"])")
+# `effects` is a word of its own in every face; with a value it is the option.
+_OPTION = re.compile(rf"(?<![\w'\"])({'|'.join(OPTIONS)}|effects(?==))(?:='(\w+)')?(?![\w'\"])")
 _CALL = re.compile("|".join(map(re.escape, CALLS)))
 
 

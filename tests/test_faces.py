@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1] / "graphflow"
         ("cancel it, or pass on_busy", "cancel it, or pass onBusy", "cancel it, or pass --on-busy"),
         ("on_busy is 'wait'; it is one of reject", "onBusy is 'wait'; it is one of reject", "--on-busy is 'wait'; it is one of reject"),
         ("no thread has the id 'on_busy'; `app.threads()` lists those that exist", "no thread has the id 'on_busy'; `GET /api/threads` lists those that exist", "no thread has the id 'on_busy'; `graphflow threads list` lists those that exist"),
+        ("rewind it with effects='rerun'; choose effects", 'rewind it with "effects": "rerun"; choose effects', "rewind it with --effects rerun; choose effects"),
+        ("it is a number, or None for no limit", "it is a number, or null for no limit", "it is a number, or left out for no limit"),
         ("state key my_thread_id is text", "state key my_thread_id is text", "state key my_thread_id is text"),
     ],
 )  # fmt: skip

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import close_quietly, columns, note
+from graphflow.cli.terminal.console import close_quietly, note
+from graphflow.cli.terminal.help_text import CommandGroup, HelpfulCommand
 from graphflow.errors import DefinitionError, GraphflowError, summed_up
 from graphflow.faces import spoken
 
@@ -26,19 +26,6 @@ class Verbosity:
     verbose = False
 
 
-class CommandGroup(TyperGroup):
-    """A group whose help says what each command does in full."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [(name, found.get_short_help_str(limit=1_000)) for name, found in listed if found and not found.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-# Click wraps help at 50 columns or more.
-_NARROW = {"terminal_width": columns() - 1} if columns() < 52 else {}
-
 root = typer.Typer(
     name="graphflow",
     cls=CommandGroup,
@@ -47,7 +34,7 @@ root = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], **_NARROW},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 """The command line; each file of `commands/` adds itself."""
 
@@ -75,7 +62,7 @@ def command(on: typer.Typer, name: str | None = None) -> Callable[[F], F]:
     """Adds a function, or a coroutine function, as a command with the one error boundary around it."""
 
     def add(function: F) -> F:
-        on.command(name)(guarded(function))
+        on.command(name, cls=HelpfulCommand)(guarded(function))
         return function
 
     return add

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from graphflow.errors import GraphflowError
+from graphflow.server.envelope import refused
 from graphflow.settings.table import ServerSettings
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 log = logging.getLogger("graphflow.server")
 QUIET_S = 10.0
 """Between two lines about a process that has no file descriptors left."""
-_FULL = "the server has as many connections as the setting server.max_connections allows; retry later\n"
+_FULL = "the server has as many connections as the setting server.max_connections allows; retry later"
 
 
 class BoundedProtocol(H11Protocol):
@@ -30,8 +35,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the base
         super().connection_made(transport)
         if len(self.connections) > self._bounds.max_connections:
-            head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close\r\nretry-after: 1\r\n"
-            transport.write(f"{head}content-length: {len(_FULL)}\r\n\r\n{_FULL}".encode())
+            full = GraphflowError(_FULL, code="overloaded", retryAfterMs=1000)
+            self._write_whole(b"503 Service Unavailable", refused(full))
             transport.close()
             return
         self._bound_head()
@@ -51,10 +56,15 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        try:
-            super().send_400_response(msg)
-        except h11.LocalProtocolError:  # a part of another answer has been sent already
-            self.transport.close()
+        answer = refused(GraphflowError("the request is not valid HTTP/1.1", code="invalid_input"))
+        if self.conn.our_state is not h11.SEND_BODY:  # else a part of another answer has been sent already
+            self._write_whole(b"400 Bad Request", answer)
+        self.transport.close()
+
+    def _write_whole(self, status: bytes, answer: Response) -> None:
+        """Writes an answer past h11, which sends none to what it could not read."""
+        head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 %b\r\nconnection: close\r\n%b\r\n%b" % (status, head, bytes(answer.body)))
 
     # --- time limits
 

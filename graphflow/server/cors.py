@@ -11,16 +11,35 @@ from starlette.middleware.cors import CORSMiddleware
 from graphflow.addresses import is_loopback
 from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.server.access_log import REQUEST_ID
+from graphflow.server.envelope import refused
 from graphflow.server.hosts import host_name
 from graphflow.server.routes._parts import RUN_ID
 from graphflow.server.routes._queued import PLACE
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
+    from starlette.datastructures import Headers
+    from starlette.responses import Response
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAFE = ("GET", "HEAD", "OPTIONS")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\]|[^\s/@:\[\]?#]+)(?::\d{1,5})?|null", re.IGNORECASE)
+
+
+class Preflights(CORSMiddleware):
+    """Refuses the preflights of other pages in the envelope, as everything is refused."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        answer = super().preflight_response(request_headers)
+        if answer.status_code < 400:
+            return answer
+        origin = request_headers.get("origin", "")
+        why = bytes(answer.body).decode()
+        error = GraphflowError(
+            f"a page of {origin!r:.200} may not call so: {why}; server.cors_origins lists origins", code="invalid_input"
+        )
+        kept = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+        return refused(error, kept)
 
 
 def allow(app: FastAPI, origins: Collection[str]) -> None:
@@ -35,7 +54,7 @@ def allow(app: FastAPI, origins: Collection[str]) -> None:
             raise DefinitionError([Issue(pointer="", message=f"server.cors_origins has {origin!r:.200}", hint=hint)])
     if origins:
         app.add_middleware(
-            CORSMiddleware,
+            Preflights,
             allow_origins=list(origins),
             allow_methods=METHODS,
             allow_headers=["*"],

@@ -16,6 +16,7 @@ from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.graph.definition.types import json_type, show
 from graphflow.json_data import encode_json
 from graphflow.public_text import public_text, public_value
+from graphflow.server.public_failures import public_error
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -128,7 +129,7 @@ def rested(data: Mapping[str, Any]) -> Json:
     """The outcome of a run; that of a failed one has the status and the code of its error, beside all the rest."""
     if data.get("status") != "failed":
         return success(data)
-    error = {"code": "internal", "message": "", "detail": {}, **public_value(data.get("error") or {})}
+    error = {"code": "internal", "message": "", "detail": {}, **public_error(data.get("error") or {})}
     status = STATUS.get(error["code"], 500)
     return Json({"code": status, "msg": error["message"], "data": {**data, "error": error}}, status)
 

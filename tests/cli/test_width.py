@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
+from typing import Any
 
 import pytest
+import typer
 
+from graphflow.cli.app import app
+from graphflow.cli.terminal import console
 from graphflow.text_width import units, visible, wrap
 from tests.cli.in_turn import BEGIN
 
@@ -28,7 +33,14 @@ COMMANDS = (
     ["agents"], ["agents", "show", "demo_service_desk"], ["threads"], ["threads", "show", "long"], ["threads", "show", "evil"],
     ["inbox"], ["rules"], ["usage"], ["graph"], ["graph", "show", "demo_react_team"], ["doctor"], ["validate"],
     ["threads", "cost", "long"], ["threads", "why", "long"], ["threads", "state", "evil"], ["threads", "blame", "evil", "messages"],
-    ["--help"], ["threads", "--help"], ["run", "nobody", "x"], ["threads", "show", "nobody"],
+    ["run", "nobody", "x"], ["threads", "show", "nobody"], ["runs"], ["runs", "list"], ["agents", "list"], ["threads", "list"],
+    ["inbox", "list"], ["rules", "list"], ["graph", "list"], ["commands"], ["threads", "diff", "long", "a", "b"],
+    ["threads", "resume", "nobody"], ["threads", "rename", "long", "A new and much longer title than the one before it"],
+    ["why", "long"], ["replay", "long"], ["run", "demo_plain", "Tell me more"], ["threads", "fork", "long"],
+    ["threads", "cancel", "asks"], ["threads", "rewind", "long"], ["threads", "export", "nobody"], ["threads", "import", "nobody"],
+    ["threads", "prune", "--dry-run"], ["threads", "migrate", "nobody"], ["threads", "rm", "nobody", "--yes"], ["inbox", "answer", "nobody"],
+    ["rules", "add", "--help"], ["rules", "remove", "nobody"], ["threads", "update", "long", "--metadata", "team=blue"],
+    ["threads", "replay", "nobody"], ["threads", "rotate-keys"], ["runs", "show", "nobody"], ["test"], ["new", "fresh_agent"], ["scripted-model", "nobody.json"], ["nobody"], ["run", "--nobody"],
 )  # fmt: skip
 JSON = (["threads", "state", "evil"],)
 """Data, whose lines stay as they are."""
@@ -46,11 +58,60 @@ def test_every_command_fits_the_terminal(terminal, environment, filled, width):
         lines = raw.replace("\r", "").split("\n")[1:]
         assert any(lines), command
         for line in lines:
-            # A word that is wider than the terminal stands alone, and a command to copy is one piece.
-            whole = len(line.split()) == 1 or "graphflow " in line or command in JSON
+            # A word that is wider than the terminal stands alone.
+            whole = len(line.removesuffix("\\").split()) == 1 or command in JSON
             assert units(line) <= width or whole, (command, line)
         assert not any(mark in raw for mark in ("\x1b", "\x9b", "\u202e", "\x07")), command
         assert "Traceback" not in raw
+
+
+def _helps() -> list[list[str]]:
+    """`--help` of every command and group."""
+    found: list[tuple[list[str], Any]] = [([], typer.main.get_command(app))]
+    for path, at in found:
+        found += [([*path, name], each) for name, each in getattr(at, "commands", {}).items()]
+    return [[*path, "--help"] for path, _ in found]
+
+
+def _check_help(text: str, width: int, command: list[str], whole: str) -> None:
+    for line in text.splitlines():
+        assert units(line) <= width, (command, line)
+    assert text.split() == whole.split(), f"{command}: a word was broken"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_help_of_every_command_fits_and_breaks_no_word(cli, terminal, environment, width):
+    environment["NO_COLOR"] = "1"
+    environment["COLUMNS"] = "200"
+    helps = _helps()
+    assert ["run", "--help"] in helps and ["threads", "migrate", "--help"] in helps
+    whole = [cli(*command).out for command in helps]
+    environment["COLUMNS"] = str(width)
+    for command, text in zip(helps, whole, strict=True):
+        _check_help(cli(*command).out, width, command, text)
+    shown = terminal(json.dumps(helps), program="tests.cli.in_turn")
+    assert shown.ends() == 0, shown.text
+    printed = shown._raw.decode().replace("\r", "").split(f"{BEGIN} ")[1:]
+    for command, raw, text in zip(helps, printed, whole, strict=True):
+        _check_help(raw.partition("\n")[2], width, command, text)
+
+
+def test_every_command_that_prints_is_tried_at_each_width():
+    tried = [" ".join(command) for command in COMMANDS]
+    # A conversation, a server, and JSON alone.
+    others = {"chat", "serve", "schema"}
+    for path in (" ".join(command[:-1]) for command in _helps()[1:]):
+        assert path in others or any(f"{command} ".startswith(f"{path} ") for command in tried), path
+
+
+def test_a_command_to_copy_goes_on_in_the_next_line(monkeypatch, capsys):
+    monkeypatch.setattr(console, "_is_tty", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    command = """graphflow inbox answer 01a205fa-4b40-7000-b7e8-7193b5596ff4.1 --answer '{"decision": "retry it"}'"""
+    console.note(f"    {command}", whole=True)
+    shown = capsys.readouterr().err
+    assert all(units(line) <= 40 for line in shown.splitlines())
+    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(command)
 
 
 def test_a_run_shows_no_control_characters(terminal, environment):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,13 @@ from graphflow.server.connections import BoundedProtocol, OneLine, survive_exhau
 from graphflow.settings.table import ServerSettings
 
 BOUNDS = ServerSettings(max_connections=2, request_head_s=15, request_body_s=60)
+
+
+def body_of(wire: Wire) -> Any:
+    """The JSON of the answer, as long as its head says."""
+    head, _, body = wire.sent.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower() and f"content-length: {len(body)}".encode() in head.lower()
+    return json.loads(body)
 
 
 class Timer:
@@ -160,9 +168,24 @@ async def test_the_next_request_of_a_connection_has_a_limit_of_its_own(here: Her
     assert wire.closed
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"nothing\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+    ],
+)  # fmt: skip
+async def test_what_is_not_http_is_refused_in_the_envelope(here: Here, head: bytes):
+    protocol, wire = here.connect()
+    protocol.data_received(head)
+    assert wire.sent.startswith(b"HTTP/1.1 400 Bad Request") and wire.closed
+    assert body_of(wire)["data"]["error"]["code"] == "invalid_input" and body_of(wire)["code"] == 400
+
+
 async def test_a_connection_too_many_is_told_the_setting_and_the_others_stay(here: Here):
     first, second, third = (here.connect() for _ in range(3))
     assert b"503" in third[1].sent and b"server.max_connections" in third[1].sent and third[1].closed
+    assert body_of(third[1])["data"]["error"]["code"] == "overloaded"
     assert not first[1].closed and not second[1].closed
     third[0].connection_lost(None)
     first[0].connection_lost(None)

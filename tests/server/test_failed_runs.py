@@ -11,7 +11,7 @@ import pytest
 
 from graphflow.events import NodeError, RunError
 from graphflow.public_text import public_text
-from graphflow.server.public_failures import public_event
+from graphflow.server.public_failures import public_event, public_failure
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
 from tests.server.conftest import ask, serving, take
@@ -94,6 +94,20 @@ def test_an_event_that_bears_an_error_is_shown_with_public_texts() -> None:
         told = public_event(event)
         assert told.error == {"code": "node_error", "message": "at (address)", "detail": {"excerpt": ["b"], "n": 1}}  # type: ignore[attr-defined]
         assert event.error is error, "what is stored stays"
+
+
+def test_an_error_speaks_the_words_of_http_in_events_and_resources() -> None:
+    error = {"code": "not_serializable", "message": "rewind with effects='rerun', or pass on_waiting='cancel'"}
+    told = 'rewind with "effects": "rerun", or pass "onWaiting": "cancel"'
+    assert public_event(RunError(run_id="r", error=error)).error["message"] == told  # type: ignore[attr-defined]
+    assert public_failure({"runId": "r", "error": error})["error"]["message"] == told
+
+
+async def test_an_answer_that_is_not_accepted_says_why_in_the_words_of_http(client: httpx.AsyncClient) -> None:
+    body = {"chatId": "nobody", "runId": "r", "toolId": "t", "payload": 1}
+    told = (await client.post("/api/submit", json=body)).json()["data"]
+    assert (told["status"], told["accepted"]) == ("unmatched", False)
+    assert "GET /api/threads" in told["detail"] and "app." not in told["detail"]
 
 
 @pytest.mark.parametrize("ending", ["failed", "out of budget", "cancelled"])

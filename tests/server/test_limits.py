@@ -127,6 +127,7 @@ async def test_a_listed_origin_may_ask_first_call_and_read(folder: Path) -> None
         assert read.status_code == 200 and "X-Request-Id" in read.headers["access-control-expose-headers"]
         other = await client.options("/api/query", headers={"Origin": "https://evil.example", **preflight})
         assert other.status_code == 400 and "access-control-allow-origin" not in other.headers
+        assert other.json()["data"]["error"]["code"] == "invalid_input"
 
 
 async def test_without_a_token_a_body_is_not_even_read(folder: Path) -> None:

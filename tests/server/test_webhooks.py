@@ -167,6 +167,7 @@ async def test_what_can_not_be_sent_to_is_refused_before_anything_runs(folder: P
         for url in (
             "nothing", "ftp://127.0.0.1/x", "http://10.0.0.1/", "http://[::1]/", "http://localhost:1/", "http://127.0.0.2",
             "http://user:hushed@127.0.0.1/", "http://169.254.169.254/latest", "x" * 3000,
+            "http://93.184.215.14:99999/", "http://93.184.215.14:0/", "http://[2606:4700::1]:65536/",
         ):  # fmt: skip
             for fields in ({"background": True}, {}):
                 body = {"message": "Hi", "agentKey": "plain", "webhook": url, **fields}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,9 +57,9 @@ def say(text: str = "", *, indent: str = "  ") -> None:
 
 
 def note(text: str, *, indent: str = "  ", whole: bool = False) -> None:
-    """Prints lines for the person to stderr, wrapped as `say` does; `whole` keeps commands to copy in one piece."""
+    """Prints lines for the person to stderr, wrapped as `say` does; `whole` is a command to copy, which is never cut."""
     try:
-        sys.stderr.write((visible(text) if whole else fitted(text, sys.stderr, indent)) + "\n")
+        sys.stderr.write((_copyable(text) if whole else fitted(text, sys.stderr, indent)) + "\n")
         sys.stderr.flush()
     # Losing a message is no reason to fail the command.
     except BrokenPipeError:
@@ -69,6 +70,25 @@ def fitted(text: str, stream: TextIO, indent: str = "") -> str:
     """The text as the stream shows it: wrapped at words where it is a terminal."""
     shown = visible(text)
     return "\n".join(wrap(shown, columns(), indent)) if _is_tty(stream) else shown
+
+
+_SHELL_WORD = re.compile(r"(?:'[^']*'|\\'|[^\s'])+")
+
+
+def _copyable(command: str) -> str:
+    """A command as the terminal shows it: what does not fit goes on in a further line, and still runs when it is pasted."""
+    shown = visible(command)
+    if not _is_tty(sys.stderr) or units(shown) <= columns():
+        return shown
+    lead = shown[: len(shown) - len(shown.lstrip())]
+    lines, line = [], lead
+    for word in _SHELL_WORD.findall(shown):
+        if line.strip() and units(line) + units(word) + 3 > columns():  # a blank before it and ` \\` behind it
+            lines.append(f"{line} \\")
+            # An id leaves no room for an indent on a narrow terminal.
+            line = f"{lead}  " if len(lead) + units(word) + 4 <= columns() else ""
+        line += word if line.endswith(" ") or not line else f" {word}"
+    return "\n".join([*lines, line])
 
 
 def columns() -> int:

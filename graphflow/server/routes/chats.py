@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.public_text import public_value
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.envelope import success
+from graphflow.server.public_failures import public_error
 from graphflow.server.routes._parts import Cursor, Limit, Metadata, application, metadata_of
 from graphflow.service.chats import chats as service
 
@@ -54,5 +54,5 @@ async def chat(
 ) -> Response:
     """One chat: its history as events; a `finishReason` of `stop` is `end_turn` here."""
     found = await service.chat(application(request), chat_id, raw_messages=raw_messages)
-    found["events"] = [{**e, "error": public_value(e["error"])} if "error" in e else e for e in found["events"]]
+    found["events"] = [{**e, "error": public_error(e["error"])} if "error" in e else e for e in found["events"]]
     return success(found)

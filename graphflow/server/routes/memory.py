@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
+import graphflow.server.paths  # noqa: F401 - it registers `text`
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import MemoryBody, body, schema
 from graphflow.server.envelope import success
@@ -35,13 +36,13 @@ async def items(
     return success(found, cursor=following)
 
 
-@router.get("/{key:path}", summary="Get a memory item", dependencies=READ)
+@router.get("/{key:text}", summary="Get a memory item", dependencies=READ)
 async def item(request: Request, key: str, namespace: Namespace = None) -> Response:
     """What is kept for the caller's user under a key."""
     return success(await service.get(application(request), caller_of(request), key, namespace))
 
 
-@router.put("/{key:path}", summary="Add a memory item", dependencies=RUN, openapi_extra=schema(MemoryBody))
+@router.put("/{key:text}", summary="Add a memory item", dependencies=RUN, openapi_extra=schema(MemoryBody))
 async def put(
     request: Request, key: str, given: Annotated[MemoryBody, Depends(body(MemoryBody))], namespace: Namespace = None
 ) -> Response:
@@ -53,7 +54,7 @@ async def put(
     )
 
 
-@router.delete("/{key:path}", summary="Delete a memory item", dependencies=RUN)
+@router.delete("/{key:text}", summary="Delete a memory item", dependencies=RUN)
 async def delete(request: Request, key: str, namespace: Namespace = None) -> Response:
     """Deletes what is kept for the caller's user under a key."""
     await service.delete(application(request), caller_of(request), key, namespace)

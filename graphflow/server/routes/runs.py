@@ -9,6 +9,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from graphflow.faces import spoken
+from graphflow.public_text import public_text
 from graphflow.runtime.runs.run_list import RunState
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
@@ -109,6 +111,8 @@ async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(Sub
         if claim.before is not None:
             return named(success(accepted_before(wanted)), given.run_id)
         submitted = await submit(context, wanted, caller=caller)
+        if submitted.detail is not None:
+            submitted = replace(submitted, detail=public_text(spoken(submitted.detail, "http")))
         if submitted.accepted:
             claim.accept(given.run_id)
     return named(success(submitted), submitted.run_id) if submitted.accepted else success(submitted)

@@ -37,7 +37,7 @@ async def check_webhook(context: ServiceContext, url: str, *, background: bool) 
             await public_address(target, settings.private_hosts)
     except (RequestRefused, TimeoutError):
         # Which address a name has here is nothing for clients.
-        rule = "must be an http or https URL whose host has a public address, or is one of `webhooks.private_hosts`"
+        rule = "must be an http or https URL, with a port from 1 to 65535 if any, whose host has a public address, or is one of `webhooks.private_hosts`"
         raise bad_argument("webhook", rule) from None
 
 

@@ -44,6 +44,8 @@ def parsed_url(url: str) -> httpx.URL:
         raise RequestRefused(f"{url!r:.200} is not a URL: {error}") from None
     if target.scheme not in ("http", "https") or not target.host:
         raise RequestRefused(f"{url!r:.200} is not an http or https URL")
+    if target.port is not None and not 0 < target.port < 65536:
+        raise RequestRefused(f"{url!r:.200} has the port {target.port}; ports are 1 to 65535")
     return target
 
 

@@ -1,0 +1,76 @@
+"""Help that fits the terminal: on a narrow one each option stands above what it does, and no word is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from graphflow.cli.terminal.console import columns
+from graphflow.text_width import longest_word, units, wrap
+
+COLUMN, WIDEST = 30, 80
+"""Most columns of the options beside their texts, and of the whole."""
+NARROW = 50
+"""Below this the usual layout wraps wider than the terminal."""
+_Context: Any = TyperGroup.context_class
+
+
+class HelpText(_Context.formatter_class):  # type: ignore[misc] # typer brings click with it, under a private name
+    """Lays help out in the columns that there are."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__(width=max(10, min(columns(), WIDEST) - 2))
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        if self.width >= NARROW:
+            super().write_usage(prog, args, prefix)
+        else:
+            self._write(f"{prefix or 'Usage: '}{prog} {args}", indent="    ")
+
+    def write_text(self, text: str) -> None:
+        if self.width >= NARROW:
+            super().write_text(text)
+            return
+        for number, paragraph in enumerate(text.split("\n\n")):
+            self.write("\n" if number else "")
+            self._write(" ".join(paragraph.replace("\b", "").split()))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = COLUMN, col_spacing: int = 2) -> None:
+        rows = list(rows)
+        beside = self.width - min(max(units(term) for term, _ in rows), col_max) - col_spacing - 2
+        if self.width >= NARROW and max(longest_word(text) for _, text in rows) <= beside:
+            super().write_dl(rows, col_max, col_spacing)
+            return
+        for term, text in rows:
+            self._write(term, indent="  ")
+            self.indent()
+            self.indent()
+            self._write(text)
+            self.dedent()
+            self.dedent()
+
+    def _write(self, text: str, indent: str = "") -> None:
+        for line in wrap(text, self.width - self.current_indent, indent) if text else ():
+            self.write(f"{' ' * self.current_indent}{line}\n")
+
+
+class HelpContext(_Context):  # type: ignore[misc]
+    formatter_class = HelpText
+
+
+class HelpfulCommand(TyperCommand):
+    context_class = HelpContext
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help says what each command does in full."""
+
+    context_class = HelpContext
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, found.get_short_help_str(limit=1_000)) for name, found in listed if found and not found.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
