@@ -27,7 +27,7 @@ endif
 # As many workers as tests/conftest.py says; ARGS="-n 0" runs the tests in one process, as a debugger needs it.
 PYTEST := $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-long test-web lint format bench docs site coverage clean
+.PHONY: help run test test-long test-web lint format bench docs site sbom audit coverage clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -65,12 +65,20 @@ site: $(STAMPS)/site ## build the documentation site into site/, offline; a brok
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
+sbom: $(STAMPS)/supply-chain ## sbom.cdx.json: what graphflow is installed with, in CycloneDX
+	@$(VENV)/supply-chain/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application \
+	  --output-reproducible --output-format JSON --output-file sbom.cdx.json $(VENV)/released/bin/python
+	@echo "sbom.cdx.json"
+
+audit: $(STAMPS)/supply-chain ## known vulnerabilities of what graphflow is installed with; 2: no data can be reached
+	@$(VENV)/supply-chain/bin/python supply_chain/audit.py $(VENV)/released/lib/python3*/site-packages
+
 coverage: $(STAMPS)/test ## a map of what no test reaches
 	@$(PY) -m coverage run -m pytest $(ARGS)
 	@$(PY) -m coverage report
 
 clean: ## remove .venv and the caches; threads in checkpoints/ stay
-	@rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist site
+	@rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov dist site sbom.cdx.json
 
 $(STAMPS)/venv:
 	@for python in $(CANDIDATES); do \
@@ -101,6 +109,16 @@ $(STAMPS)/web: $(STAMPS)/test tests/web/package-lock.json tests/web/requirements
 	@$(VENV)/web/bin/python -m pip --disable-pip-version-check install -qq -r tests/web/requirements.txt
 	@cp tests/web/package.json tests/web/package-lock.json $(VENV)/web
 	@cd $(VENV)/web && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+# What is listed and audited is graphflow with its extras and nothing else; the tools that do it have a place of their own.
+$(STAMPS)/supply-chain: $(STAMPS)/venv pyproject.toml supply_chain/requirements.txt
+	@echo "Installing graphflow alone, and the tools that look at it, into .venv (once) …"
+	@$(PY) -m venv --clear $(VENV)/released
+	@$(VENV)/released/bin/python -m pip --disable-pip-version-check install -qq '.[postgres,providers,encryption]'
+	@$(VENV)/released/bin/python -m pip --disable-pip-version-check uninstall -qq --yes pip setuptools
+	@$(PY) -m venv --clear $(VENV)/supply-chain
+	@$(VENV)/supply-chain/bin/python -m pip --disable-pip-version-check install -qq -r supply_chain/requirements.txt
 	@touch $@
 
 $(STAMPS)/lint: $(STAMPS)/test

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 REQUEST_ID = "X-Request-Id"
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
+_PRIVATE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""What a response says that does not say otherwise: it holds what people said, so no cache keeps it, and no browser guesses."""
+
 log = logging.getLogger("graphflow.access")
 
 
@@ -38,7 +41,7 @@ class AccessLog:
             return
         began = time.perf_counter()
         request_id = scope["request_id"] = _request_id(Headers(scope=scope).get(REQUEST_ID))
-        header = (REQUEST_ID.lower().encode(), request_id.encode())
+        headers = (*_PRIVATE, (REQUEST_ID.lower().encode(), request_id.encode()))
         status, size = 500, 0  # an exception that nobody handled becomes a 500 outside of here
 
         async def counted(message: Message) -> None:
@@ -48,7 +51,9 @@ class AccessLog:
                 size += len(message.get("body", b""))
             elif message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), header]
+                given = message.get("headers", ())
+                names = {name for name, _ in given}
+                message["headers"] = [*given, *(each for each in headers if each[0] not in names)]
             await send(message)
 
         try:

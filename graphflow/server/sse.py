@@ -23,7 +23,7 @@ from graphflow.service.run_log import StreamFrame
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
 WRITE_BYTES = 64 * 1024
 """Frames that share a write, at most: what waits for a slow reader stays small."""
 STALL_S = 60.0

@@ -53,7 +53,7 @@ async def test_events_come_in_the_contracts_order_with_numbers_without_gaps(clie
 async def test_a_frame_is_id_event_one_line_of_json_and_a_blank_line(folder: Path) -> None:
     async with serving(make_application(folder)) as (client, _):
         response = await client.post("/api/query", content=b'{"agentKey":"plain","message":"\xe4\xbd\xa0\xe5\xa5\xbd"}')
-        assert response.headers["cache-control"] == "no-cache, no-transform"
+        assert response.headers["cache-control"] == "no-store, no-transform"
         assert response.headers["x-accel-buffering"] == "no"
         blocks = response.content.decode().split("\n\n")
         assert blocks[-1] == ""
