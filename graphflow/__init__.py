@@ -22,6 +22,7 @@ _HOMES: dict[str, str] = {
     "Context": "graphflow.graph.engine.context",
     "Goto": "graphflow.graph.engine.context",
     "NodeRunOver": "graphflow.graph.engine.suspension",
+    "Person": "graphflow.capabilities",
     "Thread": "graphflow.runtime.thread",
     "RunResult": "graphflow.runtime.result",
     "Interrupt": "graphflow.graph.core.machine",
@@ -74,6 +75,7 @@ __all__ = [
     "MemoryCheckpointer",
     "NodeFailed",
     "NodeRunOver",
+    "Person",
     "RunResult",
     "SqliteCheckpointer",
     "SystemMessage",
@@ -97,7 +99,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from graphflow.bounds import Bounds as Bounds
+=======
+    from graphflow.capabilities import Person as Person
+>>>>>>> 1ce5a81 (Hold calls to the capabilities of their agent and of who started the run, and ask an admin about what changes agents)
     from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer as MemoryCheckpointer
     from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer as PostgresCheckpointer
     from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer

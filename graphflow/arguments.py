@@ -26,6 +26,7 @@ _LEAST: Mapping[str, float] = {
 _ABOVE = ("interval_s",)
 """Of those, the ones that must lie above it."""
 _ALIASES = {
+    "By": "str | Person | None",
     "Effects": "Literal['none', 'read', 'write']",
     "Opener": "Callable[[str | None, str | None], ChatModel]",
 }
@@ -264,6 +265,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "list": ValueKind("a list", _is_list),
     "Iterable": ValueKind("a list", _is_list),
     "Callable": ValueKind("a function", callable),
+    "Person": ValueKind("a Person", _has("name", "admin", "capabilities")),
     "PathLike": ValueKind("a path", lambda value: isinstance(value, PathLike)),
     "Checkpointer": ValueKind("a checkpointer", _has("commit", "take", "load")),
     "ChatModel": ValueKind("a ChatModel", _has("stream", "provider", "model")),

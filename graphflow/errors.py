@@ -79,6 +79,7 @@ ERROR_CODES: dict[str, str] = {
     "interrupt_not_found": "No interrupt with this id is open on this thread.",
     "answer_stale": "The interrupt was answered, closed, or issued again.",
     "answer_invalid": "The answer does not fit the interrupt's schema.",
+    "answer_forbidden": "This person may not decide about the call; another one has to.",
     "answer_ambiguous": "Several interrupts are open, and the answer does not say which one it is for.",
     "request_id_reused": "The `requestId` came within 24 hours with another body; a new request needs a new id.",
     "effects_need_choice": "Write effects lie behind the checkpoint; choose for all or for each: `reuse` their results, `rerun` or `undo` them.",

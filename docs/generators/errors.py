@@ -165,6 +165,10 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "Somebody else answered, it expired, or a rewind issued it again under a new id.",
         "List open interrupts and answer the new id.",
     ),
+    "answer_forbidden": (
+        "A person who may not decide about the call answered: it takes the scope `admin`, or another person.",
+        "Have it answered by somebody who may; the question is still open.",
+    ),
     "answer_invalid": (
         "The answer does not match the schema of the interrupt; `message` says where.",
         "Read `schema` of the interrupt and answer again: it is still open.",

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import msgspec
 
 from graphflow.arguments import checked
+<<<<<<< HEAD
 from graphflow.bounds import DEFAULTS, Bounds
+=======
+from graphflow.capabilities import By
+>>>>>>> 1ce5a81 (Hold calls to the capabilities of their agent and of who started the run, and ask an admin about what changes agents)
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.events import Event
@@ -138,19 +142,22 @@ class CompiledGraph:
         return streamed(self.host, lambda audience: prepare_run(self.host, request, audience))
 
     @checked
-    async def answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> RunResult:
+    async def answer(self, thread_id: str, answers: Any, *, by: By = None) -> RunResult:
         """Commits answers, by interrupt id or without an id while exactly one question is open, and continues.
 
         While another task, thread or process drives the run, since other branches work, that run is given the answers, and
         this call returns with it. Its status is `stopped` if that process ends before the run does.
 
+        Args:
+            by: who answers: a `Person`, or the name of one who may decide everything; None is the local person.
+
         Raises:
-            AnswerRefused: unknown, stale, ambiguous or ill-typed; nothing has changed.
+            AnswerRefused: unknown, stale, ambiguous, ill-typed, or of a person who may not decide; nothing has changed.
         """
         return await finish(self.host, answer_or_join(self.host, thread_id, answers, by))
 
     @checked
-    def stream_answer(self, thread_id: str, answers: Any, *, by: str | None = None) -> AsyncGenerator[Event, None]:
+    def stream_answer(self, thread_id: str, answers: Any, *, by: By = None) -> AsyncGenerator[Event, None]:
         """The events of `answer`; closing the stream cancels the run, unless somebody else drives it.
 
         Of a run that another process drives come the events that its records tell: finished blocks as snapshots.

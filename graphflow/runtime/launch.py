@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphflow.capabilities import By
 from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.events import Event, RequestSubmit
 from graphflow.runtime.history.effects import Choices
@@ -53,6 +54,7 @@ async def prepare_resume(
     audience: Audience = NOBODY,
     *,
     counted: bool = False,
+    by: By = None,
 ) -> PreparedRun:
     """A run that goes on from the head, or from a checkpoint after a rewind to it."""
     limits, runs = budget_limits(budget), host.need_runs()
@@ -62,8 +64,8 @@ async def prepare_resume(
         if row is None or row.head != checkpoint_id:  # naming the head resumes; it does not rewind
             from graphflow.runtime.travel.rewind_fork_edit import Travel
 
-            await Travel(host, thread_id).rewind(checkpoint_id, effects)
-    return await resume(host, thread_id, limits, audience, counted=counted)
+            await Travel(host, thread_id).rewind(checkpoint_id, effects, by=by)
+    return await resume(host, thread_id, limits, audience, counted=counted, by=by)
 
 
 # --- detached: runs that no caller drives
@@ -94,7 +96,7 @@ async def launch_answer(
     thread_id: str,
     answers: Any,
     *,
-    by: str | None = None,
+    by: By = None,
     preamble: Iterable[Event] = (),
     hold_ms: int | None = None,
 ) -> LiveRun:
@@ -103,7 +105,7 @@ async def launch_answer(
 
 
 async def launch_answer_anywhere(
-    host: RunHost, thread_id: str, answers: Any, *, by: str | None, submit: RequestSubmit | None = None, hold_ms: int
+    host: RunHost, thread_id: str, answers: Any, *, by: By, submit: RequestSubmit | None = None, hold_ms: int
 ) -> LiveRun | RemoteRun:
     """The same; where another process drives the thread, since other branches work, that one is given the answers.
 
@@ -138,11 +140,12 @@ async def launch_resume(
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
     counted: bool = False,
+    by: By = None,
 ) -> LiveRun:
     """Resumes from the head or from a checkpoint; see `runs.resume.resume`."""
     audience = _many((), hold_ms)
     return _detach(
-        host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted)
+        host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted, by=by)
     )
 
 
@@ -153,7 +156,7 @@ async def launch_regenerated(
     *,
     effects: Choices = None,
     cancel: bool = False,
-    by: str | None = None,
+    by: By = None,
     hold_ms: int | None = None,
 ) -> LiveRun:
     """Answers a message anew; see `CompiledGraph.regenerate`."""
@@ -169,7 +172,7 @@ async def launch_edited(
     edited: EditedTurn,
     *,
     cancel: bool = False,
-    by: str | None = None,
+    by: By = None,
     preamble: Iterable[Event] = (),
 ) -> LiveRun:
     """Starts a run with an input in the place of an earlier one; see `CompiledGraph.edit_message`."""

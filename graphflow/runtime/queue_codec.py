@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import By, Person, name_of, person_of
 from graphflow.checkpoints import codec
 from graphflow.checkpoints.rows import Queued
 from graphflow.events import RequestQuery, RequestSubmit
@@ -44,8 +45,22 @@ class HandedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     answers: dict[str, Any]
     """By interrupt id."""
     by: str | None = None
+    user: str | None = None
+    admin: bool = False
+    """Of who answers; what an older version handed over is no admin's."""
     event: RequestSubmit | None = None
     """Sent before the answers take effect."""
+
+    @classmethod
+    def of(cls, answers: dict[str, Any], by: By, event: RequestSubmit | None) -> HandedAnswer:
+        """The message for answers that this person gives."""
+        person = person_of(by)
+        return cls(answers=answers, by=name_of(by), user=person.user, admin=person.admin, event=event)
+
+    @property
+    def person(self) -> Person:
+        """Who answers."""
+        return Person(name=self.by or Person().name, user=self.user, admin=self.admin)
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

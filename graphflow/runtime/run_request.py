@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from graphflow.capabilities import By, starter_of
 from graphflow.events import RequestQuery
 from graphflow.runtime.history.effects import Choices
 
@@ -38,6 +39,8 @@ class RunOptions(TypedDict, total=False):
     """How long a run that a server drives waits for answers in its process, in milliseconds."""
     run_id: str
     """Default: a new id."""
+    by: By
+    """Who asks: a `Person`, or the name of one who may do everything; None is the local person."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Of a thread that has none yet."""
     hold_ms: int | None = None
     """How long the process of a detached run waits for answers; None: 300,000."""
+    starter: dict[str, Any] | None = None
+    """Who asks, as it is stored (`capabilities.Starter`); None: the local person."""
     query: RequestQuery | None = None
     """The event that announces it, when it came as a request."""
     holder: str | None = None
@@ -86,7 +91,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def request_of(input: Any, thread_id: str | None, options: Mapping[str, Any]) -> RunRequest:
     """The request of a Python caller, whose options are checked."""
-    return RunRequest(input=input, thread_id=thread_id or "", **options)
+    given = dict(options)
+    starter = starter_of(given.pop("by", None))
+    return RunRequest(input=input, thread_id=thread_id or "", starter=starter, **given)
 
 
 __all__ = ["RunOptions", "RunRequest", "request_of"]

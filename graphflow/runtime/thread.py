@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from graphflow.arguments import checked
+from graphflow.capabilities import By
 from graphflow.checkpoints.bulk_load import load_machines
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.errors import unknown_thread
@@ -227,9 +228,7 @@ class Thread:
     # --- changing
 
     @checked
-    async def rewind(
-        self, checkpoint_id: str, *, effects: Choices = None, cancel: bool = False, by: str | None = None
-    ) -> str:
+    async def rewind(self, checkpoint_id: str, *, effects: Choices = None, cancel: bool = False, by: By = None) -> str:
         """Commits a new head that continues from the checkpoint; later checkpoints stay in the tree. Its id.
 
         Args:
@@ -256,7 +255,7 @@ class Thread:
         checkpoint_id: str | None = None,
         effects: Choices = None,
         cancel: bool = False,
-        by: str | None = None,
+        by: By = None,
     ) -> str:
         """Commits new values through the reducers, as if `as_node` had written them; the new checkpoint's id.
 
@@ -282,7 +281,7 @@ class Thread:
         *,
         thread_id: str | None = None,
         effects: Choices = None,
-        by: str | None = None,
+        by: By = None,
     ) -> Thread:
         """A new thread that shares the past up to the checkpoint; O(1) in the history's length (E8).
 
@@ -349,7 +348,7 @@ class Thread:
 
     @checked
     async def migrate(
-        self, names: Mapping[str, str] | None = None, *, dry_run: bool = False, by: str | None = None
+        self, names: Mapping[str, str] | None = None, *, dry_run: bool = False, by: By = None
     ) -> MigrationReport:
         """Moves the thread to the newest version of this graph, as one checkpoint; nothing runs until it is resumed.
 

@@ -12,10 +12,12 @@ from typing import Any
 from fastapi import Request, Security
 from fastapi.security import HTTPBearer
 
+from graphflow.capabilities import CAPABILITIES, COMMON, unknown_capability
 from graphflow.errors import DefinitionError, GraphflowError, Issue
 from graphflow.server import cors
 from graphflow.server.rate_limits import RateLimit
 from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check_thread
+from graphflow.suggestions import choose
 
 SCOPES = ("read", "run", "answer", "admin")
 """`read` looks; `run` starts, resumes, forks and cancels; `answer` answers; `admin` changes and deletes the past."""
@@ -33,21 +35,28 @@ class BearerToken:
     digest: bytes
     user: str | None = None
     """Sees the threads of this user alone; None sees all."""
+    capabilities: tuple[str, ...] | None = None
+    """What runs that it starts may do; None: everything."""
 
     @property
     def caller(self) -> Caller:
-        return Caller(name=self.name, user=self.user, sees_code="admin" in self.scopes)
+        return Caller(name=self.name, user=self.user, admin="admin" in self.scopes, capabilities=self.capabilities)
 
 
-def parse_tokens(entries: Iterable[str]) -> tuple[BearerToken, ...]:
+def parse_tokens(entries: Iterable[str], limits: Iterable[str] = ()) -> tuple[BearerToken, ...]:
     """Tokens from the setting: `SECRET` may do all, `NAME:read+run:SECRET` what it names (`*`: all).
 
-    `NAME@USER:…` sees that user's threads alone.
+    `NAME@USER:…` sees that user's threads alone. Runs of a token may do everything with the scope `admin`; else all but what
+    changes what agents may do.
+
+    Args:
+        limits: `server.capabilities`: `NAME=net+shell` or `@USER=…`, which leave a token less.
 
     Raises:
-        DefinitionError: an unknown scope, or one secret for two tokens; no secret is shown.
+        DefinitionError: an unknown scope, capability or token, or one secret for two tokens; no secret is shown.
     """
     tokens: dict[bytes, BearerToken] = {}
+    less = dict(map(_limit, limits))
     for number, entry in enumerate(entries, 1):
         match = _NAMED.fullmatch(entry)
         name, user, words, secret = match.groups() if match else (f"token {number}", None, "*", entry)
@@ -56,10 +65,36 @@ def parse_tokens(entries: Iterable[str]) -> tuple[BearerToken, ...]:
             raise _issue(
                 f"token {name!r} names the scope {unknown[0]!r}", f"scopes are {', '.join(SCOPES)}, joined by '+'"
             )
-        token = BearerToken(name=name, scopes=frozenset(scopes), digest=_digest(secret.encode()), user=user)
+        token = BearerToken(
+            name=name,
+            scopes=frozenset(scopes),
+            digest=_digest(secret.encode()),
+            user=user,
+            capabilities=_capabilities("admin" in scopes, [less[key] for key in (name, f"@{user}") if key in less]),
+        )
         if (other := tokens.setdefault(token.digest, token)) != token:
             raise _issue(f"tokens {other.name!r} and {name!r} have the same secret", "give each its own")
+    names = {name for token in tokens.values() for name in (token.name, f"@{token.user}" if token.user else token.name)}
+    if strangers := [key for key in less if key not in names]:
+        raise _issue(f"server.capabilities names {strangers[0]!r}, which is no token", choose(strangers[0], names))
     return tuple(tokens.values())
+
+
+def _limit(entry: str) -> tuple[str, frozenset[str]]:
+    name, equals, words = entry.partition("=")
+    listed = [word for word in words.split("+") if word]
+    if not equals or not name:
+        raise _issue(f"server.capabilities has {entry!r:.80}", "write NAME=CAPABILITY+CAPABILITY, or @USER=…")
+    if wrong := unknown_capability(listed):
+        raise _issue(f"server.capabilities of {name!r}: {wrong}", "write NAME=CAPABILITY+CAPABILITY")
+    return name, frozenset(listed)
+
+
+def _capabilities(admin: bool, limits: list[frozenset[str]]) -> tuple[str, ...] | None:
+    """What runs of a token may do; None: everything."""
+    if admin and not limits:
+        return None
+    return tuple(word for word in (CAPABILITIES if admin else COMMON) if all(word in limit for limit in limits))
 
 
 def _issue(message: str, hint: str) -> DefinitionError:

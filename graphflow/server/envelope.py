@@ -51,6 +51,7 @@ STATUS: dict[str, int] = {
     "host_not_allowed": 421,
     "invalid_definition": 422,
     "answer_invalid": 422,
+    "answer_forbidden": 403,
     "answer_ambiguous": 422,
     "state_error": 422,
     "validation": 422,

@@ -5,8 +5,7 @@ A thread of another user is as if it did not exist: the refusal is the one that 
 
 from __future__ import annotations
 
-import msgspec
-
+from graphflow.capabilities import Person
 from graphflow.checkpoints.errors import unknown_thread
 from graphflow.id_rule import is_id
 from graphflow.service.context import ServiceContext
@@ -14,15 +13,13 @@ from graphflow.service.queued_inputs import find_run
 from graphflow.service.requests import unknown_chat, unknown_run
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks for something."""
+class Caller(Person, frozen=True, kw_only=True):
+    """Who asks for something. One with a `user` sees the threads of this user alone."""
 
-    name: str = "local"
-    """Recorded as who answered or edited; a token's name."""
-    user: str | None = None
-    """Sees the threads of this user alone; None sees all."""
-    sees_code: bool = True
-    """Sees where in the server's Python code a node failed; of tokens those with the scope `admin`."""
+    @property
+    def sees_code(self) -> bool:
+        """Sees where in the server's Python code a node failed."""
+        return self.admin
 
 
 LOCAL = Caller()

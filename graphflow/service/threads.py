@@ -204,7 +204,7 @@ async def fork(
     """
     thread = await thread_of(context, thread_id)
     try:
-        other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=caller.name)
+        other = await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=caller)
     except ThreadExists as error:
         await check_thread(context, caller, str(error.detail["threadId"]))
         raise

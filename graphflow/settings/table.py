@@ -46,6 +46,11 @@ class ServerSettings:
         env="GRAPHFLOW_TOKENS",
         secret=True,
     )
+    capabilities: tuple[str, ...] = _setting(
+        (),
+        "Tokens or users whose runs may do less, `NAME=CAPABILITY+CAPABILITY` or `@USER=…` each (`bob=net`, `@ann=` for none)."
+        " See [approvals](../how-to/approvals.md#capabilities).",
+    )
     cors_origins: tuple[str, ...] = _setting((), "Origins that browsers may call from. Empty: CORS is off.")
     allowed_hosts: tuple[str, ...] = _setting(
         (),

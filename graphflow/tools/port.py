@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypedDict, Unpack, get_args, overload
 
 from graphflow.arguments import checked
+from graphflow.capabilities import GUARDED, unknown_capability
 from graphflow.models.options import ToolSpec
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.docstring import parse_docstring
@@ -41,6 +42,7 @@ class ToolFields(TypedDict, total=False):
     prompt: str | None
     after_call_hint: str | None
     approval_hint: str | None
+    capabilities: Sequence[str]
     timeout_s: float | None
     hold_ms: int | None
     version: str | None
@@ -87,6 +89,10 @@ class Tool:
     """Added for the model after a call of the tool."""
     approval_hint: str | None = None
     """Why a person should look first; a tool that has one is asked about in approval mode AUTO."""
+    capabilities: Sequence[str] = ()
+    """What it does to the world beside its work: `agents:write`, `rules:write`, `files:write`, `net`, `shell`. A call needs
+    them of the agent, which grants them by listing the tool, and of who started the run. A tool that changes what agents may
+    do (`agents:write`, `rules:write`) is always asked about, and only a person with the scope `admin` answers."""
     hold_ms: int | None = None
     """How long a live stream waits for a person; None: the default of the edge (E12)."""
     viewport: str | None = None
@@ -118,6 +124,16 @@ class Tool:
             raise ValueError(
                 f"tool {self.name!r}: undo is {self.undo!r}; name what takes its effect back as `tool:NAME`"
             )
+
+        if isinstance(self.capabilities, str) or (wrong := unknown_capability(self.capabilities)):
+            wrong = f"{self.capabilities!r} is a text; write a list" if isinstance(self.capabilities, str) else wrong
+            raise ValueError(f"tool {self.name!r}: capabilities: {wrong}")
+        object.__setattr__(self, "capabilities", tuple(dict.fromkeys(self.capabilities)))
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it changes what agents may do, so that a person with the scope `admin` is asked about each call."""
+        return not GUARDED.isdisjoint(self.capabilities)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -47,6 +47,7 @@ async def test_an_agent_shows_effects_approvals_budgets_and_limits(folder: Path)
             "undo": "tool:look",
             "approval": "REQUIRE_APPROVAL",
             "asks": True,
+            "capabilities": [],
         }
         assert named["send_mail"] == {"name": "send_mail", **mail}
         assert (named["look"]["effects"], named["look"]["approval"], named["look"]["asks"]) == ("read", "AUTO", False)

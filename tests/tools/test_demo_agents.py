@@ -122,9 +122,8 @@ async def test_a_rejected_agent_is_not_written_and_the_run_goes_on(app: Applicat
     assert (done.status, poet(app).exists()) == ("completed", False)
 
 
-async def test_a_standing_rule_may_approve_agents_in_a_persons_place(app: Application):
+async def test_no_standing_rule_approves_agents_in_a_persons_place(app: Application):
     await app.rules.add(
         tool="agent_file_create", decision="allow", args='args.mode == "PLAIN"', agent_key="demo_agent_creator"
     )
-    await answer_of(app, "demo_agent_creator", "Create an agent named poet that writes haiku")
-    assert poet(app).exists()
+    await ask_for_a_poet(app)

@@ -14,6 +14,7 @@ from graphflow.authored_files import read_authored
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import interactive, one_line_json, stop
 from graphflow.cli.terminal.question_text import Leave, is_question
+from graphflow.runtime.approvers import ADMIN, rule_of
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -95,11 +96,12 @@ class Policy:
         # A rule decides about a tool call; other questions have no tool and need a person.
         if interrupt.kind != "approval":
             return None
+        # What changes what agents may do takes a person each time; a rule may only refuse it.
         rule = next((rule for rule in self.rules if rule.fits(interrupt)), None)
         if rule is None or rule.decision == "ask":
             return None
         if rule.decision == "approve":
-            return {"decision": "approve"}
+            return None if interrupt.role == ADMIN or rule_of(interrupt) else {"decision": "approve"}
         self.denied = True
         return {"decision": "reject", "reason": rule.reason or "denied by the rules of this run (--approve)"}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import narrowed
 from graphflow.errors import StateError
 from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Finished, Request, Resolve, RunNode, Started
 from graphflow.graph.core.machine import ROOT, Frame
@@ -62,6 +63,8 @@ def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
     work.limits = work.fields["limits"]
     if tick.limits and work.before.wrapping:
         work.fields |= {"wrapping": False, "granted": {}}  # with a larger budget the run goes on as any other
+    if tick.run_id != work.before.run_id:
+        _ask_by(work, tick.starter)
     if work.before.status == "failed":
         work.fields["finish_reason"] = ""
     if tick.before is not None:
@@ -77,6 +80,12 @@ def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
         if interrupt.run_id != tick.run_id:
             work.interrupts[interrupt.id] = msgspec.structs.replace(interrupt, run_id=tick.run_id)
     _go_on(work)
+
+
+def _ask_by(work: UnitOfWork, starter: dict[str, Any] | None) -> None:
+    """What goes on by somebody's wish may do no more than both that person and who started it may."""
+    if (both := narrowed(work.before.starter, starter)) != work.before.starter:
+        work.fields["starter"] = both
 
 
 def _go_on(work: UnitOfWork) -> None:
@@ -112,6 +121,7 @@ def on_edited(work: UnitOfWork, tick: Edited) -> None:
             paths=paths,
         )
     work.resting = True
+    _ask_by(work, tick.starter)
     values = written(plan.schema, frame, tick.values, replace=tick.replace)
     work.change(tick.frame, {}, values)
     if tick.as_node is not None:
@@ -153,6 +163,7 @@ def on_moved(work: UnitOfWork, tick: Moved) -> None:
     work.source, work.facts = tick.source, tick.facts
     work.node = work.before.root.node if work.before.frames else ""
     work.fields["run_id"] = tick.id
+    _ask_by(work, tick.starter)
     work.fields.pop("active_ms", None)
     _forget(work, tick.reuse)
     for frame in list(work.table.values()):

@@ -167,6 +167,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     params: Any = None
     chosen: dict[str, Any] | None = None
     """`model` and `options` that the request chose for this run, where the document allows it."""
+    starter: dict[str, Any] | None = None
+    """Who asked for this run, and what it may do: `capabilities.Starter`. None: the local person, or a run that began
+    before there were capabilities; nothing is held back."""
     document: str = ""
     """Version hash of the document that the run began under, or was migrated to (E23)."""
     steps: int = 0

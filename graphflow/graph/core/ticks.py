@@ -29,6 +29,7 @@ class Input(Tick):
     durability: str = "async"
     document: str = ""
     chosen: dict[str, Any] | None = None
+    starter: dict[str, Any] | None = None
 
 
 class NodeSucceeded(Tick):
@@ -119,6 +120,8 @@ class Resumed(Tick):
     limits: dict[str, Any]
     before: tuple[str, ...] | None = None
     after: tuple[str, ...] | None = None
+    starter: dict[str, Any] | None = None
+    """Who resumes: the run may do no more than both may."""
 
 
 class Deadline(Tick):
@@ -143,6 +146,8 @@ class Edited(Tick):
     reuse: dict[str, Any] = msgspec.field(default_factory=dict)
     facts: dict[str, Any] | None = None
     """By whom, and the choices about effects (E8)."""
+    starter: dict[str, Any] | None = None
+    """As with `Resumed`."""
 
 
 class Moved(Tick):
@@ -152,6 +157,8 @@ class Moved(Tick):
     reuse: dict[str, Any] = msgspec.field(default_factory=dict)
     facts: dict[str, Any] | None = None
     """By whom, and the choices about effects (E8)."""
+    starter: dict[str, Any] | None = None
+    """As with `Resumed`."""
 
 
 class Migrated(Tick):

@@ -86,6 +86,8 @@ def _on_input(work: UnitOfWork, tick: Input) -> None:
         work.fields["chosen"] = tick.chosen
     if work.before.origin:
         work.fields["origin"] = ""
+    if tick.starter or work.before.starter:
+        work.fields["starter"] = tick.starter
     if work.before.reuse:
         work.fields["reuse"] = {}  # a new input repeats nothing of a past that was left
     if work.before.signals:

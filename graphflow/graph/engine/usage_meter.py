@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.graph.core.budget import add_usage, check_budget, check_spending, usage_between
+from graphflow.graph.core.machine import Machine
 from graphflow.graph.engine.context import Context
 
 _A_TOOL_CALL = {"toolCalls": 1}
@@ -45,6 +46,11 @@ class UsageMeter(Context):
     def chosen(self) -> Mapping[str, Any]:
         """`model` and `options` that the run's request chose; where the document allows them, its model calls use them."""
         return self._run.machine.chosen or {}
+
+    @property
+    def machine(self) -> Machine:
+        """The thread as it is: for those who must know whose run this is."""
+        return self._run.machine
 
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from graphflow.capabilities import By
 from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.runs.answer_checks import Answer, check_answers, questions_of
@@ -23,7 +24,7 @@ async def answer(
     host: RunHost,
     thread_id: str,
     answers: Any,
-    by: str | None = None,
+    by: By = None,
     audience: Audience = NOBODY,
     *,
     consumes: int | None = None,
@@ -43,7 +44,7 @@ async def answer(
                 taking, overdue, lambda: answer(host, thread_id, answers, by, audience, consumes=consumes)
             )
         try:
-            checked = check_answers(loaded.machine, answers)
+            checked = check_answers(loaded.machine, answers, by)
         except AnswerRefused as refusal:
             raise await stale(taking.runs.store, thread_id, refusal) from None
         return await _answered(taking, loaded, checked, by, audience, consumes)
@@ -64,7 +65,7 @@ async def _answered(
     taking: Taking,
     loaded: Loaded,
     checked: Sequence[Answer],
-    by: str | None,
+    by: By,
     audience: Audience,
     consumes: int | None = None,
 ) -> PreparedRun:

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import By, person_of
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
 from graphflow.graph.definition.types import show
+from graphflow.runtime.approvers import check_approver, known_ids, signed
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.\d+")
 
@@ -41,13 +43,14 @@ class Answer(msgspec.Struct, frozen=True):
     """One of the kind's words, else `answered`."""
 
 
-def check_answers(machine: Machine, answers: Any) -> list[Answer]:
+def check_answers(machine: Machine, answers: Any, by: By = None) -> list[Answer]:
     """The answers of a call, by interrupt id, or a bare one while exactly one interrupt is open.
 
     Raises:
-        AnswerRefused: nothing is open, an unknown id, several open for a bare answer, or a value that does not fit.
+        AnswerRefused: nothing is open, an unknown id, several open for a bare answer, a value that does not fit, or a person who
+            may not decide.
     """
-    return [check_answer(machine, key, value) for key, value in answers_by_id(machine, answers).items()]
+    return [check_answer(machine, key, value, by) for key, value in answers_by_id(machine, answers).items()]
 
 
 def questions_of(machine: Machine) -> list[Interrupt]:
@@ -66,7 +69,9 @@ def answers_by_id(machine: Machine, answers: Any) -> Mapping[str, Any]:
         # Keys that look like ids are meant as ids even if none of them is open: the caller then learns that the
         # interrupt is unknown, not that an answer of this shape is invalid.
         if any(key in open_ or INTERRUPT_ID.fullmatch(key) for key in answers):
-            return answers
+            # A call that takes several approvals asks again after each; the id of the first question means the call.
+            now = {known: open_id for open_id, each in open_.items() for known in known_ids(each)}
+            return {now.get(str(key), str(key)): value for key, value in answers.items()}
         # A question that takes any object would take `{mistyped id: answer}` too.
         if len(open_) == 1 and not _declares(next(iter(open_.values())), answers):
             raise _not_open(next(iter(answers)), open_, hint="; to answer with an object, name the id: {ID: {…}}")
@@ -105,13 +110,14 @@ def _not_open(interrupt_id: str, open_: Iterable[str], hint: str = "") -> Answer
     )
 
 
-def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
+def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None) -> Answer:
     """One answer for one id; see `check_answers`."""
     interrupt = machine.interrupts.get(interrupt_id)
     if interrupt is None:
         raise _not_open(interrupt_id, machine.interrupts)
     if interrupt.kind in WAITS:
         raise _invalid(interrupt, f"it waits for a {interrupt.kind}, not for an answer")
+    check_approver(machine, interrupt, person_of(by))
     if _deeper(value, MAX_DEPTH):
         raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
     if (allowed := DECISIONS.get(interrupt.kind)) is not None:
@@ -121,7 +127,8 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any) -> Answer:
         text = "; ".join(f"{issue.pointer or 'answer'}: {issue.message}" for issue in issues[:5])
         raise _invalid(interrupt, text)
     decision = value["decision"] if allowed is not None else "answered"
-    return Answer(interrupt_id, value if checker is None else checker.taken(value), decision)
+    taken = value if checker is None else checker.taken(value)
+    return Answer(interrupt_id, signed(interrupt, taken, person_of(by)), decision)
 
 
 def _deeper(value: Any, limit: int) -> bool:

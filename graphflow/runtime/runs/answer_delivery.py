@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from graphflow.capabilities import By, name_of
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.rows import Queued
@@ -19,7 +20,7 @@ from graphflow.runtime.runs.preconditions import overdue_in
 
 
 def feed_answers(
-    executor: Executor, checked: Sequence[Answer], by: str | None, consume: Callable[[], None] | None = None
+    executor: Executor, checked: Sequence[Answer], by: By, consume: Callable[[], None] | None = None
 ) -> None:
     """Feeds the answers of one call to the run that waits for them.
 
@@ -32,7 +33,7 @@ def feed_answers(
         if consume is not None and number == len(checked):
             consume()
         if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
-            executor.answer(answer.interrupt_id, answer.value, answer.decision, by)
+            executor.answer(answer.interrupt_id, answer.value, answer.decision, name_of(by))
     executor.together = False
 
 
@@ -57,7 +58,7 @@ async def take_from_queue(store: Checkpointer, executor: Executor, journal: Thre
     if executor.ending:
         return  # whoever has the thread next takes it
     try:
-        checked = check_answers(executor.machine, message.answers)
+        checked = check_answers(executor.machine, message.answers, message.person)
     except AnswerRefused as refusal:
         await refuse(store, entry, refusal)
         return
@@ -67,7 +68,7 @@ async def take_from_queue(store: Checkpointer, executor: Executor, journal: Thre
     def consume() -> None:
         journal.consumes = entry.position
 
-    feed_answers(executor, checked, message.by, consume)
+    feed_answers(executor, checked, message.person, consume)
 
 
 async def refuse(store: Checkpointer, entry: Queued, refusal: AnswerRefused) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
+from graphflow.capabilities import By
 from graphflow.errors import AnswerRefused, ThreadBusy
 from graphflow.events import Event
 from graphflow.runtime.result import RunResult, result_from
@@ -108,7 +109,7 @@ class Tap:
 
 
 async def answer_or_join(
-    host: RunHost, thread_id: str, answers: Any, by: str | None = None, audience: Audience = NOBODY
+    host: RunHost, thread_id: str, answers: Any, by: By = None, audience: Audience = NOBODY
 ) -> PreparedRun | JoinedRun | RemoteRun:
     """A run that begins with the answers, or the run of another caller or process that was given them.
 
@@ -138,9 +139,7 @@ async def answer_or_join(
     raise AssertionError("the last attempt gives or raises")
 
 
-async def _feed(
-    host: RunHost, runs: LiveRuns, thread_id: str, answers: Any, by: str | None, tap: Tap | None
-) -> LiveRun | None:
+async def _feed(host: RunHost, runs: LiveRuns, thread_id: str, answers: Any, by: By, tap: Tap | None) -> LiveRun | None:
     """Gives the live run the answers; None when it has ended, or only waits: then the thread is taken from it."""
     live = await runs.settled(thread_id)
     if live is None or live.executor.machine.status != "running":
@@ -152,7 +151,7 @@ async def _feed(
     if executor.ending:
         return None
     try:
-        checked = check_answers(executor.machine, answers)
+        checked = check_answers(executor.machine, answers, by)
     except AnswerRefused as refusal:
         raise await stale(runs.store, thread_id, refusal) from None
     if tap is not None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
+from graphflow.capabilities import By
 from graphflow.checkpoints import errors
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import load_thread
@@ -108,7 +109,7 @@ async def hand_over(
     host: RunHost,
     thread_id: str,
     answers: Any,
-    by: str | None = None,
+    by: By = None,
     *,
     event: RequestSubmit | None = None,
     audience: Audience = NOBODY,
@@ -127,11 +128,11 @@ async def hand_over(
     runs, loaded = host.need_runs(), await host.load(thread_id)
     store = runs.store
     try:
-        check_answers(loaded.machine, answers)
+        check_answers(loaded.machine, answers, by)
     except AnswerRefused as refusal:
         raise await stale(store, thread_id, refusal) from None
     by_id = dict(answers_by_id(loaded.machine, answers))
-    position = await _enqueued(runs, thread_id, HandedAnswer(answers=by_id, by=by, event=event))
+    position = await _enqueued(runs, thread_id, HandedAnswer.of(by_id, by, event))
     until = None if within_s is None else time.monotonic() + within_s
     while await _is_queued(store, thread_id, position):
         row = await store.thread(thread_id)
@@ -184,7 +185,7 @@ async def queued_answer(host: RunHost, runs: LiveRuns, thread_id: str, audience:
             audience.outbox, audience.log, () if message.event is None else (message.event,), audience.hold_ms
         )
         try:
-            return await answer(host, thread_id, message.answers, message.by, given, consumes=entry.position)
+            return await answer(host, thread_id, message.answers, message.person, given, consumes=entry.position)
         except AnswerRefused as refusal:
             await refuse(runs.store, entry, refusal)
     for entry in await runs.store.queue(thread_id, kind="refusal"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.capabilities import By, starter_of
 from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import GraphflowError
 from graphflow.events import RunResume, RunStart
@@ -27,6 +28,7 @@ async def resume(
     audience: Audience = NOBODY,
     *,
     counted: bool = False,
+    by: By = None,
 ) -> PreparedRun:
     """A run that goes on from the head.
 
@@ -36,6 +38,7 @@ async def resume(
         limits: over those that the run has; see `preconditions.budget_limits`.
         counted: nobody has asked for it. A run that has lost `MOST_ATTEMPTS` processes since its newest checkpoint is
             expected to take this one with it as well, so it fails as `dead`.
+        by: who asks; another run than the one that was cut off may do no more than both may.
     """
     async with taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
@@ -50,7 +53,7 @@ async def resume(
         run_id = machine.run_id if crashed else host.ids.new_id()
         run = await taking.same_run(loaded, audience, run_id)
     executor = run.executor
-    fresh = host.tick(Resumed, run_id=run_id, limits=limits or {})
+    fresh = host.tick(Resumed, run_id=run_id, limits=limits or {}, starter=starter_of(by))
     # Only `Resumed` carries limits, so a crashed run with new ones resumes by it too.
     tick: AnyTick = host.tick(Recovered, error=died) if crashed and not limits else fresh
 

@@ -94,6 +94,7 @@ def check_request(
         durability=request.durability,
         document=plan.digest,
         chosen=chosen,
+        starter=request.starter,
     )
     request = msgspec.structs.replace(request, thread_id=thread_id, run_id=tick.run_id, input=given)
     return CheckedInput(plan, request, tick, audience, consumes, supersedes)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import By, name_of
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
@@ -62,7 +63,7 @@ class Migrator:
         report, _ = await self._planned(await self._host.load(self._id), names)
         return report
 
-    async def migrate(self, names: Mapping[str, str], by: str | None) -> MigrationReport:
+    async def migrate(self, names: Mapping[str, str], by: By) -> MigrationReport:
         """See `Thread.migrate`."""
         # An unknown thread is refused before a waiting run is released for it.
         await self._host.load(self._id, logs=False)
@@ -105,7 +106,7 @@ class Migrator:
         loaded: Loaded,
         migration: Migration,
         names: Mapping[str, str],
-        by: str | None,
+        by: By,
     ) -> str:
         host, machine = self._host, loaded.machine
         plan = host.documents.newest()
@@ -121,7 +122,7 @@ class Migrator:
             executor.restore_log(list(loaded.pending))
         said: dict[str, Any] = {"map": dict(names)} if names else {}
         if by is not None:
-            said["by"] = by
+            said["by"] = name_of(by)
         executor.feed(
             Migrated(
                 id=host.ids.new_id(),

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import By, name_of, starter_of
 from graphflow.checkpoints.errors import busy
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
@@ -54,15 +55,11 @@ class Travel:
         self._host, self._id = host, thread_id
         self._load = partial(host.load, thread_id)
 
-    async def rewind(
-        self, checkpoint_id: str, effects: Choices = None, cancel: bool = False, by: str | None = None
-    ) -> str:
+    async def rewind(self, checkpoint_id: str, effects: Choices = None, cancel: bool = False, by: By = None) -> str:
         """See `Thread.rewind`."""
         return await self.rewind_to(await self._load(checkpoint_id, logs=False), effects, cancel, by)
 
-    async def rewind_to(
-        self, target: Loaded, effects: Choices, cancel: bool, by: str | None, *, what: str = "rewind"
-    ) -> str:
+    async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: By, *, what: str = "rewind") -> str:
         """The same for a loaded checkpoint; an empty chain stands for the time before the first one."""
         await self.check_free(cancel)
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
@@ -72,7 +69,7 @@ class Travel:
             return await self._commit(runs, row, target, tick, self._branch(target))
 
     async def fork(
-        self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: str | None, *, what: str = "fork"
+        self, checkpoint_id: str | None, new_id: str | None, effects: Choices, by: By, *, what: str = "fork"
     ) -> str:
         """See `Thread.fork`; the new thread's id.
 
@@ -97,7 +94,7 @@ class Travel:
             await self._commit(runs, row, target, self._moved("fork", found, choices, by), None)
         return new_id
 
-    async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: str | None) -> str:
+    async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: By) -> str:
         """See `Thread.edit`."""
         target = await self._load(checkpoint_id)
         await self.check_free(cancel)
@@ -121,6 +118,7 @@ class Travel:
                 replace=edit.replace,
                 reuse=reuse_rows(found, choices),
                 facts=_facts(choices, by, edit.as_node),
+                starter=starter_of(by),
             )
             begins = self._branch(target)
             return await self._commit(runs, row, target, tick, begins, goes_on=waits)
@@ -209,9 +207,10 @@ class Travel:
         parent, cut = target.chain[-1] if target.chain else (None, 0)
         return Lineage(number=self._host.new_lineage(), thread_id=self._id, parent=parent, cut=cut)
 
-    def _moved(self, source: str, found: Sequence[Effect], choices: Mapping[str, Choice], by: str | None) -> Moved:
+    def _moved(self, source: str, found: Sequence[Effect], choices: Mapping[str, Choice], by: By) -> Moved:
         reuse, facts = reuse_rows(found, choices), _facts(choices, by)
-        return Moved(id=self._host.ids.new_id(), at=self._host.clock.now_ms(), source=source, reuse=reuse, facts=facts)
+        ids, clock, starter = self._host.ids, self._host.clock, starter_of(by)
+        return Moved(id=ids.new_id(), at=clock.now_ms(), source=source, reuse=reuse, facts=facts, starter=starter)
 
     async def _commit(
         self,
@@ -287,13 +286,13 @@ def _without_edited(target: Loaded, edit: Edit) -> Loaded:
     return msgspec.structs.replace(target, machine=msgspec.structs.replace(target.machine, frames=table))
 
 
-def _facts(choices: Mapping[str, Choice], by: str | None, as_node: str | None = None) -> dict[str, Any] | None:
+def _facts(choices: Mapping[str, Choice], by: By, as_node: str | None = None) -> dict[str, Any] | None:
     """What the checkpoint records about itself: by whom, as which node, and the choices for effects."""
     facts: dict[str, Any] = {}
     if as_node is not None:
         facts["asNode"] = as_node
     if by is not None:
-        facts["by"] = by
+        facts["by"] = name_of(by)
     if choices:
         facts["effects"] = dict(choices)
     return facts or None

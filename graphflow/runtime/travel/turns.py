@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import By
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import GraphflowError
 from graphflow.runtime.history.effects import CHOICES, Choices, effects_behind, resolve_choices
@@ -26,7 +27,7 @@ async def prepare_regenerated(
     message_id: str,
     effects: Choices = None,
     cancel: bool = False,
-    by: str | None = None,
+    by: By = None,
     audience: Audience = NOBODY,
 ) -> PreparedRun:
     """The run that answers the message of a turn anew; see `CompiledGraph.regenerate`."""
@@ -36,7 +37,7 @@ async def prepare_regenerated(
     # A thread that stands there already need not go back: its answer has not begun.
     if cancel or row is None or row.head != turn.checkpoint_id:
         await Travel(host, thread_id).rewind(turn.checkpoint_id, effects, cancel, by)
-    return await resume(host, thread_id, audience=audience)
+    return await resume(host, thread_id, audience=audience, by=by)
 
 
 class EditedTurn(msgspec.Struct, frozen=True):
@@ -70,7 +71,7 @@ async def prepare_edited(
     request: RunRequest,
     edited: EditedTurn,
     cancel: bool = False,
-    by: str | None = None,
+    by: By = None,
     audience: Audience = NOBODY,
 ) -> PreparedRun:
     """The run of an input that stands where an earlier one stood; see `CompiledGraph.edit_message`.

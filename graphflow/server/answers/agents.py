@@ -77,6 +77,8 @@ class ToolPolicy(AnswerData):
     """`AUTO`, `REQUIRE_APPROVAL` or `DISABLED`, from the agent or else the settings."""
     asks: bool | None
     """Whether a person is asked before it runs, unless a standing rule decides."""
+    capabilities: list[str]
+    """What a call needs of the agent and of who starts the run."""
 
 
 class ServerLimits(AnswerData):

@@ -148,7 +148,7 @@ async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depe
         checkpoint_id=given.checkpoint_id,
         effects=given.effects,
         cancel=given.cancel,
-        by=caller_of(request).name,
+        by=caller_of(request),
     )
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
 
@@ -158,7 +158,7 @@ async def edit(request: Request, thread_id: str, given: Annotated[EditBody, Depe
 )
 async def rewind(request: Request, thread_id: str, given: Annotated[RewindBody, Depends(body(RewindBody))]) -> Response:
     """Commits a new head that continues from a checkpoint."""
-    options: dict[str, Any] = {"effects": given.effects, "cancel": given.cancel, "by": caller_of(request).name}
+    options: dict[str, Any] = {"effects": given.effects, "cancel": given.cancel, "by": caller_of(request)}
     checkpoint_id = await service.rewind(application(request), thread_id, given.checkpoint_id, **options)
     return success({"threadId": thread_id, "checkpointId": checkpoint_id})
 
@@ -204,7 +204,7 @@ async def resume(
                 effects=given.effects,
                 budget=given.budget,
                 hold_ms=None if given.stream else 0,
-                by=caller.name,
+                by=caller,
             )
         if isinstance(begun, StartedRun) and given.request_id is not None:
             begun = replace(begun, request_id=given.request_id)

@@ -80,7 +80,15 @@ def _tool(context: ServiceContext, name: str, document: GraphDefinition) -> dict
     mode = approval_mode(name, document.approval, context.runner.approval)
     tool = context.tools.get(name)
     if tool is None:  # a file that is refused now; the agent keeps the version that it was loaded with
-        return {"name": name, "effects": None, "idempotent": None, "undo": None, "approval": mode, "asks": None}
+        return {
+            "name": name,
+            "effects": None,
+            "idempotent": None,
+            "undo": None,
+            "approval": mode,
+            "asks": None,
+            "capabilities": [],
+        }
     return {
         "name": name,
         "effects": tool.effects,
@@ -88,4 +96,5 @@ def _tool(context: ServiceContext, name: str, document: GraphDefinition) -> dict
         "undo": tool.undo,
         "approval": mode,
         "asks": must_ask(tool, mode),
+        "capabilities": list(tool.capabilities),
     }

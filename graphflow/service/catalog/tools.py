@@ -75,6 +75,7 @@ def _tool(found: Tool) -> dict[str, Any]:
         "parameters": dict(found.parameters),
         "effects": found.effects,
         "idempotent": found.idempotent,
+        "capabilities": list(found.capabilities),
     }
     optional = {
         "prompt": found.prompt,
@@ -88,7 +89,15 @@ def _tool(found: Tool) -> dict[str, Any]:
 
 
 def _missing(name: str, kind: str) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "description": "", "parameters": {}, "effects": None, "idempotent": None}
+    return {
+        "name": name,
+        "kind": kind,
+        "description": "",
+        "parameters": {},
+        "effects": None,
+        "idempotent": None,
+        "capabilities": [],
+    }
 
 
 def viewport(context: ServiceContext, key: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from graphflow.capabilities import starter_of
 from graphflow.checkpoints.rows import OpenInterrupt, ThreadRow
 from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
@@ -71,7 +72,9 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         said = replace(
             said, chat_id=chat_id, request_id=said.request_id or run_id, references=references, message_id=run_id
         )
-        request = replace(request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said)
+        request = replace(
+            request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said, starter=starter_of(caller)
+        )
         live = await context.runs.settled(chat_id) if chat_id in runs.by_thread else None
         if live is not None and live.executor.machine.status == "waiting":
             if request.on_waiting == "cancel":
@@ -158,7 +161,7 @@ async def _answer_live_question(request: RunRequest, said: RequestQuery, live: L
     interrupt_id = _only_ask([(i.id, i.kind) for i in interrupts])
     after = live.executor.seq
     submit = _as_submit(said, live.run_id, interrupt_id)
-    answer_live(live, interrupt_id, said.message, submit, caller.name)
+    answer_live(live, interrupt_id, said.message, submit, caller)
     return StartedRun(run=live, run_id=live.run_id, chat_id=live.thread_id, request_id=submit.request_id, after=after)
 
 
@@ -169,7 +172,7 @@ async def _answer_question(
     interrupt_id = _only_ask([(row.interrupt_id, row.kind) for row in rows if row.kind not in WAITS])
     submit = _as_submit(said, rows[0].run_id, interrupt_id)
     answers = {interrupt_id: said.message}
-    run = await launch_answer(graph.host, said.chat_id, answers, by=caller.name, preamble=(submit,), hold_ms=hold_ms)
+    run = await launch_answer(graph.host, said.chat_id, answers, by=caller, preamble=(submit,), hold_ms=hold_ms)
     # The requester's stream begins after what earlier epochs have sent.
     after = run.log.mark if run.log is not None else 0
     return StartedRun(run=run, run_id=submit.run_id, chat_id=said.chat_id, request_id=submit.request_id, after=after)

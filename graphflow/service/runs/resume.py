@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.capabilities import By
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import launch_answer_anywhere, launch_resume
@@ -28,12 +29,12 @@ async def resume(
     effects: Choices = None,
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
-    by: str | None = None,
+    by: By = None,
 ) -> StartedRun | RemoteRun:
     """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
 
     Args:
-        by: who answers.
+        by: who answers, or asks for it.
 
     Raises:
         AnswerRefused: an answer that does not fit; nothing has changed.
@@ -49,7 +50,7 @@ async def resume(
         if live is not None and answers and live.executor.machine.interrupts:
             executor = live.executor
             # All answers are checked before the first is given: a refused call changes nothing (E13).
-            checked = check_answers(executor.machine, answers)
+            checked = check_answers(executor.machine, answers, by)
             after = executor.seq
             feed_answers(executor, checked, by)
             return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)
@@ -64,7 +65,7 @@ async def resume(
             run = given
         else:
             run = await launch_resume(
-                graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold
+                graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold, by=by
             )
     return started(run)
 

@@ -7,9 +7,11 @@ from typing import Any, Literal
 import msgspec
 
 from graphflow.checkpoints import codec
+from graphflow.checkpoints.record_decoder import decode_interrupt
 from graphflow.errors import AnswerRefused, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
 from graphflow.graph.core.machine import Machine
+from graphflow.runtime.approvers import known_ids
 from graphflow.runtime.launch import launch_answer_anywhere
 from graphflow.runtime.runs.answer_checks import check_answer
 from graphflow.runtime.runs.live_runs import LiveRun
@@ -24,6 +26,7 @@ _STATUS: dict[str, SubmitStatus] = {
     "interrupt_not_found": "unmatched",
     "answer_stale": "stale",
     "answer_invalid": "invalid",
+    "answer_forbidden": "invalid",
     "answer_ambiguous": "invalid",
 }
 
@@ -61,7 +64,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
             await check_thread(context, caller, request.chat_id)
             # What is due happens first; an answer to it is then stale (E12).
             await expire_overdue(context, request.chat_id)
-            await _take(context, request, request_id, caller.name)
+            await _take(context, request, request_id, caller)
     except AnswerRefused as refusal:
         status, detail = _STATUS[refusal.code], refusal.message
     except ThreadNotFound as unknown:
@@ -89,7 +92,7 @@ def accepted_before(request: SubmitRequest) -> Submitted:
     )
 
 
-async def _take(context: ServiceContext, request: SubmitRequest, request_id: str, by: str) -> None:
+async def _take(context: ServiceContext, request: SubmitRequest, request_id: str, by: Caller) -> None:
     event = RequestSubmit(
         request_id=request_id,
         chat_id=request.chat_id,
@@ -111,8 +114,10 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
         return
     graph = await context.graph_of_thread(request.chat_id)
     rows = await context.store.open_interrupts(thread_id=request.chat_id)
-    tools = {row.interrupt_id: codec.decode(row.data).get("tool_id") for row in rows}
-    found = next((row for row in rows if request.asked in (row.interrupt_id, tools[row.interrupt_id])), None)
+    asked = {row.interrupt_id: decode_interrupt(codec.decode(row.data)) for row in rows}
+    tools = {key: interrupt.tool_id for key, interrupt in asked.items()}
+    known = {key: (*known_ids(interrupt), tools[key]) for key, interrupt in asked.items()}
+    found = next((row for row in rows if request.asked in known[row.interrupt_id]), None)
     if found is None or found.run_id != request.run_id:
         raise await _unknown(context, request, rows[0].run_id if rows else request.run_id)
     _check_same(request, found.interrupt_id, tools[found.interrupt_id])
@@ -126,22 +131,22 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
     )
 
 
-def answer_live(live: LiveRun, interrupt_id: str, payload: Any, event: RequestSubmit | None, by: str) -> None:
+def answer_live(live: LiveRun, interrupt_id: str, payload: Any, event: RequestSubmit | None, by: Caller) -> None:
     """Checks an answer, then feeds it to the run that waits for it; one step for the event loop, so never twice."""
     executor = live.executor
-    checked = check_answer(executor.machine, interrupt_id, payload)
+    checked = check_answer(executor.machine, interrupt_id, payload, by)
     if event is not None:
         executor.emit(event)
-    executor.answer(checked.interrupt_id, checked.value, checked.decision, by)
+    executor.answer(checked.interrupt_id, checked.value, checked.decision, by.name)
 
 
 def find_interrupt(machine: Machine, run_id: str, tool_id: str) -> str | None:
     """The open interrupt that a client means by its own id or by the id of its tool call."""
     if machine.run_id != run_id:
         return None
-    if tool_id in machine.interrupts:
-        return tool_id
-    return next((key for key, interrupt in machine.interrupts.items() if interrupt.tool_id == tool_id), None)
+    open_ = machine.interrupts.items()
+    by_id = (key for key, interrupt in open_ if tool_id in known_ids(interrupt))
+    return next(by_id, next((key for key, interrupt in open_ if interrupt.tool_id == tool_id), None))
 
 
 def _check_same(request: SubmitRequest, interrupt_id: str, tool_id: str | None) -> None:

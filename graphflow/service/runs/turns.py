@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from graphflow.capabilities import starter_of
 from graphflow.events import ChatStart
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.history.effects import Choices
@@ -49,7 +50,7 @@ async def regenerate(
     async with context.thread_lock(thread_id):
         graph = await _at_rest(context, thread_id)
         run = await launch_regenerated(
-            graph.host, thread_id, message_id, effects=effects, cancel=cancel, by=caller.name, hold_ms=hold
+            graph.host, thread_id, message_id, effects=effects, cancel=cancel, by=caller, hold_ms=hold
         )
     return started(run)
 
@@ -104,9 +105,10 @@ async def edit_message(
             durability=context.settings.store.durability,
             title=name,
             hold_ms=hold_ms,
+            starter=starter_of(caller),
         )
         preamble = (said, ChatStart(chat_id=thread_id, chat_name=name))
-        run = await launch_edited(graph.host, wanted, edited, cancel=cancel, by=caller.name, preamble=preamble)
+        run = await launch_edited(graph.host, wanted, edited, cancel=cancel, by=caller, preamble=preamble)
     return StartedRun(run=run, run_id=run.run_id, chat_id=thread_id, request_id=said.request_id)
 
 

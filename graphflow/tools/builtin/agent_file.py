@@ -49,6 +49,7 @@ def agent_file_tool(files: AgentFiles) -> Tool:
         name="agent_file_create",
         effects="write",
         idempotent=True,
+        capabilities=("agents:write",),
         parameters=_parameters(blocks),
         approval_hint="It gives an agent its prompt, its tools and its approval mode.",
         templates=False,

@@ -78,6 +78,7 @@ def bash_tool(policy: BashPolicy, workspaces: Workspaces | None = None) -> Tool:
         name="bash",
         description=f"Runs one of the commands {', '.join(COMMANDS)} in the working directory and returns its output. "
         "No pipes, chaining, redirection or variables; wildcards in file names only.",
+        capabilities=("shell",),
         effects="write",  # E6 names the built-ins that only look; this one is not among them
         parameters={
             "type": "object",

@@ -57,6 +57,7 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
 
     @tool(
         name="http_request",
+        capabilities=("net",),
         effects="write",
         # Later than the tool's own limit, which gives the better error; this one only catches what it misses.
         timeout_s=policy.timeout_s + 5,

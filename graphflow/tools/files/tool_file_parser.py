@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from graphflow.capabilities import unknown_capability
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_schema import check_schema
 from graphflow.graph.definition.types import show
@@ -32,6 +33,7 @@ FIELDS: dict[str, tuple[str, type]] = {
     "after_call_hint": ("after_call_hint", str),
     "approvalHint": ("approval_hint", str),
     "effects": ("effects", str),
+    "capabilities": ("capabilities", list),
     "idempotent": ("idempotent", bool),
     "undo": ("undo", str),
     "holdMs": ("hold_ms", int),
@@ -155,6 +157,8 @@ def _issues(entry: ToolFileEntry) -> Iterator[Issue]:
         yield entry.issue(f"type is {show(data['type'])}", "expected 'function', or leave it out", at="/type")
     if isinstance(data.get("effects"), str) and data["effects"] not in _EFFECTS:
         yield entry.issue(f"effects is {data['effects']!r}", f"expected one of {', '.join(_EFFECTS)}", at="/effects")
+    if isinstance(data.get("capabilities"), list) and (wrong := unknown_capability(data["capabilities"])):
+        yield entry.issue("capabilities names what there is not", wrong, at="/capabilities")
     hold = data.get("holdMs")
     if isinstance(hold, int) and hold < 0:
         yield entry.issue(f"holdMs is {hold}", "a time in milliseconds is not below 0", at="/holdMs")

@@ -142,6 +142,9 @@ def _made(entry: ToolFileEntry, registry: ToolRegistry) -> Tool:
     data = entry.data
     fields: dict[str, Any] = {name: data[key] for key, (name, _) in FIELDS.items() if key in data}
     found = registry.get(entry.name)
+    # A file describes a tool; what the tool does stays true of it.
+    if found is not None and "capabilities" in fields:
+        fields["capabilities"] = (*found.capabilities, *fields["capabilities"])
     # A Python tool keeps its body: the file describes it, and both schemas must hold.
     if found is not None and not isinstance(found.body, FrontendBody):
         schema = {"schema": data["parameters"]} if "parameters" in data else {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphflow.graph.engine.context import digest_of
+from graphflow.runtime.approvers import ADMIN
 from graphflow.tools.context import RunnerContext, Terminated
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
@@ -32,7 +33,12 @@ def approval_mode(tool: str, agent: str | Mapping[str, str] | None, default: str
 
 
 def must_ask(tool: Tool, mode: str) -> bool:
-    """Whether a person is asked: always, never, or (AUTO) when the tool has an approval hint."""
+    """Whether a person is asked: always, never, or (AUTO) when the tool has an approval hint.
+
+    A tool that changes what agents may do is always asked about.
+    """
+    if tool.is_guarded:
+        return True
     if mode == "AUTO":
         return tool.approval_hint is not None
     return mode == "REQUIRE_APPROVAL"
@@ -91,6 +97,7 @@ async def ask_approval(
         tool_name=tool.name,
         arguments=arguments,
         hold_ms=tool.hold_ms,
+        role=ADMIN if tool.is_guarded else None,
         digest=digest_of([tool.name, arguments]),  # without the description, which may change while a person decides
     )
     return _decided(tool, arguments, answer)

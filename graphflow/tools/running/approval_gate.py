@@ -16,7 +16,8 @@ from graphflow.tools.running.standing_rules import RuleSource, StandingRule, fit
 class ApprovalGate:
     """Decides whether a call runs: by recorded decision, standing rule or a person's approval.
 
-    A rule only replaces the approval prompt; every check of the tool itself still applies.
+    A rule only replaces the approval prompt; every check of the tool itself still applies. A tool that changes what agents
+    may do is always asked about, whatever the mode and the rules that allow it say.
 
     Args:
         mode: the approval mode for agents that say nothing.
@@ -41,7 +42,8 @@ class ApprovalGate:
         # Recorded decisions come first: rules may have changed since, and a re-entered node must decide as it did before.
         asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx)
         # An `allow` without a question to skip leaves no record: nothing was decided.
-        if rule is not None and (rule.decision == "deny" or (rule.decision == "allow" and asks)):
+        allows = rule is not None and rule.decision == "allow" and asks and not tool.is_guarded
+        if rule is not None and (rule.decision == "deny" or allows):
             return await _by_rule(rule, tool, arguments, ctx, key)
         if asks or (rule is not None and rule.decision == "ask"):
             return await ask_approval(tool, call_id, arguments, ctx, key=key)
@@ -53,7 +55,9 @@ class ApprovalGate:
 
     def _asks_by_itself(self, tool: Tool, policy: CallPolicy) -> bool:
         """Whether the approval mode asks a person. Frontend tools are exempt: a person answers them anyway."""
-        return tool.kind != "frontend" and must_ask(tool, approval_mode(tool.name, policy.approval, self._mode))
+        return (tool.kind != "frontend" or tool.is_guarded) and must_ask(
+            tool, approval_mode(tool.name, policy.approval, self._mode)
+        )
 
     async def _rule(
         self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphflow.capabilities import GUARDED, askers, missing
+from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.tools.context import RunnerContext
+    from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
 
 
@@ -23,6 +26,8 @@ class CallPolicy:
     """The agent's `approval`: one word, or words by tool name and `*`."""
     disallow: bool = False
     """No tools were offered (`toolPolicy: DISALLOW`); a call that comes anyway gets an error result."""
+    names_tool: bool = False
+    """The document itself names the tool that is called: `use: tool:NAME`."""
     agent_key: str | None = None
     """The agent whose standing rules apply."""
     templates: bool = True
@@ -30,6 +35,37 @@ class CallPolicy:
 
 
 ANY_TOOL = CallPolicy()
+
+
+def lacking(tool: Tool, policy: CallPolicy, ctx: RunnerContext) -> ToolResult | None:
+    """The error result of a call whose capabilities the agent does not grant, or the run does not have."""
+    if not tool.capabilities:
+        return None
+    # A call outside any node has no agent and no starter: Python code makes it.
+    machine = getattr(ctx, "machine", None)
+    if machine is None:
+        return None
+    if policy.tools is None and not policy.names_tool:
+        named = " and ".join(map(repr, tool.capabilities))
+        return failed(
+            "PERMISSION_DENIED",
+            f"{tool.name} was not run: it needs the capability {named}, and this agent's file does not grant it",
+            f"An agent grants it by listing {tool.name!r} in its `tools`; tell the person, or go on without it.",
+        )
+    if not (absent := missing(tool.capabilities, machine.starter)):
+        return None
+    named, who = " and ".join(map(repr, absent)), " and ".join(map(repr, askers(machine.starter)))
+    return failed(
+        "PERMISSION_DENIED",
+        f"{tool.name} was not run: it needs the capability {named}, which this run lacks, because {who} started it",
+        f"{_granted_by(absent)}; tell the person, or go on without it.",
+    )
+
+
+def _granted_by(absent: list[str]) -> str:
+    if GUARDED.intersection(absent):
+        return "It takes a run that somebody with the scope `admin` has started"
+    return "The setting `server.capabilities` of the server grants it to tokens and users"
 
 
 def policy_of(registry: ToolRegistry, ctx: RunnerContext) -> CallPolicy:

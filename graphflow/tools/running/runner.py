@@ -20,7 +20,7 @@ from graphflow.tools.context import RunnerContext
 from graphflow.tools.envelope import completed, from_record, record_of
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
-from graphflow.tools.result import ArgumentsRefused, ToolResult
+from graphflow.tools.result import ArgumentsRefused, ToolResult, failed
 from graphflow.tools.running.approval import approval_key
 from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, readable_arguments, result_value
@@ -28,13 +28,14 @@ from graphflow.tools.running.calls import as_called, find_tool, one_too_many, ow
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.execution import CallExecution, ReadyCall
 from graphflow.tools.running.frontend_forms import await_form, form_key
-from graphflow.tools.running.policy import ANY_TOOL, CallPolicy, policy_of
+from graphflow.tools.running.policy import ANY_TOOL, CallPolicy, lacking, policy_of
 from graphflow.tools.running.result_text import cut_to, wire_text
 from graphflow.tools.running.standing_rules import NoRules, RuleSource
 from graphflow.tools.running.templates import has_template, resolve_templates
 
 __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 
+ALWAYS_ASKED = "it changes what agents may do, so a person with the scope `admin` is asked about each call"
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_MAX_CHARS = 50_000
 """Longest text of a result that the model gets, in characters; the rest is cut."""
@@ -186,6 +187,10 @@ class ToolRunner:
         tool = find_tool(self.registry, name, ANY_TOOL)
         if isinstance(tool, ToolResult):
             return tool
+        if tool.is_guarded:  # nobody is asked here
+            return failed("PERMISSION_DENIED", f"{name} undoes nothing by itself: {ALWAYS_ASKED}")
+        if (denied := lacking(tool, replace(ANY_TOOL, names_tool=True), ctx)) is not None:
+            return denied
         named = tool.parameters.get("properties") or effect
         given = {field: value for field, value in effect.items() if field in named}
         try:
@@ -225,6 +230,8 @@ class ToolRunner:
         tool = find_tool(self.registry, call.name, policy)
         if isinstance(tool, ToolResult):
             return _Outcome(tool)
+        if tool.capabilities and (refused := lacking(tool, policy, ctx)) is not None:
+            return _Outcome(refused)
         try:
             ready = self._ready(tool, call, parse_arguments(call.arguments), results, key, policy)
         except ArgumentsRefused as refused:

@@ -1,0 +1,54 @@
+"""Who may decide about a tool call that waits for approval (spec 8.5): checked wherever an answer comes from.
+
+The question itself says so: its role is `admin`, or its payload has `approval: {by, count, approvals}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphflow.capabilities import Person, askers
+from graphflow.errors import AnswerRefused
+from graphflow.graph.core.machine import Interrupt, Machine
+
+ADMIN = "admin"
+"""Role of approvals that only a person with this scope decides about."""
+
+
+def rule_of(interrupt: Interrupt) -> Mapping[str, Any]:
+    """`{by?, count?, approvals?}` of an approval that not just anybody decides about; empty for any other question."""
+    payload = interrupt.payload
+    rule = payload.get("approval") if interrupt.kind == "approval" and isinstance(payload, Mapping) else None
+    return rule if isinstance(rule, Mapping) else {}
+
+
+def known_ids(interrupt: Interrupt) -> tuple[str, ...]:
+    """The ids under which people know the question: its own, and those under which others have approved before."""
+    return (interrupt.id, *(str(given["interruptId"]) for given in rule_of(interrupt).get("approvals", ())))
+
+
+def check_approver(machine: Machine, interrupt: Interrupt, person: Person) -> None:
+    """Raises AnswerRefused (`answer_forbidden`) when this person may not decide; the question stays open."""
+    if interrupt.kind != "approval":
+        return
+    rule = rule_of(interrupt)
+    if interrupt.role == ADMIN and not person.admin:
+        raise _refused(interrupt, person, "it changes what agents may do, which takes the scope `admin`")
+    if rule.get("by") == "other" and person.id in askers(machine.starter):
+        raise _refused(interrupt, person, "who asked for the run can't approve it; another person has to")
+    if any(given["by"] == person.id for given in rule.get("approvals", ())):
+        raise _refused(interrupt, person, f"they have approved already; it takes {rule['count']} different people")
+
+
+def signed(interrupt: Interrupt, value: Any, person: Person) -> Any:
+    """The answer; one of several has who gave it, and to which question."""
+    return {**value, "by": person.id, "interruptId": interrupt.id} if rule_of(interrupt).get("count", 1) > 1 else value
+
+
+def _refused(interrupt: Interrupt, person: Person, why: str) -> AnswerRefused:
+    return AnswerRefused(
+        f"{person.name!r} can't decide about {interrupt.id!r}: {why}; the question stays open",
+        code="answer_forbidden",
+        interruptId=interrupt.id,
+    )
