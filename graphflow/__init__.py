@@ -99,11 +99,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     from graphflow.bounds import Bounds as Bounds
-=======
     from graphflow.capabilities import Person as Person
->>>>>>> 1ce5a81 (Hold calls to the capabilities of their agent and of who started the run, and ask an admin about what changes agents)
     from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer as MemoryCheckpointer
     from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer as PostgresCheckpointer
     from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer

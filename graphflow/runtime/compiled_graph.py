@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import msgspec
 
 from graphflow.arguments import checked
-<<<<<<< HEAD
 from graphflow.bounds import DEFAULTS, Bounds
-=======
 from graphflow.capabilities import By
->>>>>>> 1ce5a81 (Hold calls to the capabilities of their agent and of who started the run, and ask an admin about what changes agents)
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.events import Event
