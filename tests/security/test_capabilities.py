@@ -18,7 +18,7 @@ from graphflow.server.auth import parse_tokens
 from tests.server.conftest import serving
 from tests.service.conftest import make_application
 
-STATE = {
+STATE: dict[str, Any] = {
     "type": "object",
     "properties": {"texts": {"type": "array", "items": {"type": "string"}, "default": [], "x-reducer": "append"}},
 }
@@ -183,6 +183,7 @@ async def test_a_rewind_and_a_regenerated_answer_stay_as_narrow() -> None:
     made = asking(MemoryCheckpointer())
     await made.run({}, "t", by=ANN)
     head = (await made.thread("t").state()).checkpoint_id
+    assert head is not None
     await made.thread("t").rewind(head, by=NO_NET)
     await made.answer("t", "yes", by=ANN)
     assert ran == []
@@ -217,7 +218,7 @@ def test_capabilities_are_a_closed_list(words: list[str], near: str) -> None:
 
 def test_capabilities_are_a_list() -> None:
     with pytest.raises(TypeError, match="a list of texts"):
-        tool(capabilities="net")  # type: ignore[call-overload]
+        tool(capabilities="net")
 
 
 def test_built_in_tools_declare_theirs(tmp_path: Path) -> None:
