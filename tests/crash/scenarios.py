@@ -284,13 +284,18 @@ def _begin(ctx: Context) -> tuple[random.Random, str]:
     return random.Random(label), label
 
 
+def _next_key(ctx: Any, kind: str) -> str:
+    """What an operation without a key of its own is about to be called."""
+    return f"{kind}:{1 + ctx.keys._counts.get(kind, 0)}"
+
+
 async def _once(ctx: Any, draw: random.Random, label: str, number: int) -> str:
     kind = draw.choice(["write", "write", "read", "idempotent"])
     key = f"op {number}" if draw.random() < 0.5 else None
     what = f"{label} {kind} {number}"
     effects = "write" if kind == "idempotent" else kind
     path = ctx.path
-    known = key or f"once:{1 + (ctx._counts or {}).get('once', 0)}"
+    known = key or _next_key(ctx, "once")
     place = [path, ctx.node, ctx.visit, known]
     pause = draw.random() < 0.3
 
@@ -355,7 +360,7 @@ async def flaky(state: Any, ctx: Context) -> dict[str, Any]:
 async def _talk(ctx: Any, draw: random.Random, label: str, number: int, attempt: int | None = None) -> Any:
     """A call of the model that only says what follows from its place; with an attempt it may be forgotten by the next one."""
     key = f"talk {number}" if draw.random() < 0.5 else None
-    known = key or f"model:{1 + (ctx._counts or {}).get('model', 0)}"
+    known = key or _next_key(ctx, "model")
     shown = draw.choice([True, False, None])
     schema = draw.choice([None, None, {"type": "object", "required": ["said"]}])
     said = f"{label} says {number}" + (f" in attempt {attempt}" if attempt else "")

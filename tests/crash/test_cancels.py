@@ -20,7 +20,7 @@ from tests.campaign import size
 from tests.crash.call_ending import call_cases, calls_broken_by
 from tests.crash.ending import broken_by, cases
 
-CASES, CALLS = size(200, long=1_000_000), size(60, long=1_000_000)
+CASES, CALLS = size(150, long=1_000_000), size(48, long=1_000_000)
 """How many each store takes, at most: of all, and of those where a node calls a model."""
 
 pytestmark = pytest.mark.campaign

@@ -26,7 +26,7 @@ from tests.crash.zygote import Job, Outcome
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-SEEDS = size(24, long=6_000)
+SEEDS = size(16, long=6_000)
 """How many each store takes."""
 KILLS = SEEDS * 5 // 2
 """Processes that must have died by then; if fewer have, more seeds follow."""

@@ -21,7 +21,7 @@ from tests.crash.stores import STORES
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
-SEEDS = size(16, long=2_000)
+SEEDS = size(12, long=2_000)
 """How many each store takes."""
 
 pytestmark = pytest.mark.campaign

@@ -45,7 +45,7 @@ from graphflow import node
 
 @node
 async def nap(state, ctx):
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 """
 
 

@@ -24,7 +24,7 @@ VALIDATOR = jsonschema_rs.validator_for(json.dumps(SCHEMA))
 
 @given(random_documents(asks=True))
 @pytest.mark.campaign
-@settings(max_examples=size(60, long=3_000))
+@settings(max_examples=size(40, long=3_000))
 def test_the_schema_takes_every_random_document(made: RandomDocument):
     for document in (made.document, *made.graphs.values()):
         assert VALIDATOR.is_valid(document)

@@ -31,7 +31,7 @@ def name_and_state(call: Call) -> Gave:
 
 @given(random_documents(asks=True))
 @pytest.mark.campaign
-@settings(max_examples=size(60, long=3_000))
+@settings(max_examples=size(40, long=3_000))
 def test_the_compiler_accepts_every_random_document(made: RandomDocument):
     checked = check_document(made.document, made.kinds)
     assert check_document(checked.data, made.kinds).digest == checked.digest
@@ -39,7 +39,7 @@ def test_the_compiler_accepts_every_random_document(made: RandomDocument):
 
 @given(random_documents(asks=True))
 @pytest.mark.campaign
-@settings(max_examples=size(60, long=3_000))
+@settings(max_examples=size(40, long=3_000))
 def test_the_reference_ends_and_gives_the_same_each_time(made: RandomDocument):
     checked = check_document(made.document, made.kinds)
     first, second = (interpret(checked, reducers=REDUCERS) for _ in range(2))
