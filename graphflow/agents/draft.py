@@ -36,6 +36,8 @@ class Known:
     tools: Collection[str] | None = None
     providers: Collection[str] | None = None
     """Provider keys, aliases included."""
+    users: bool | None = None
+    """Whether there are users, so that one can approve what another asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,7 @@ def _draft_of(raw: Mapping[str, Any], source: Source | None, key: str | None, fi
         raw=raw,
         data=None,
     )
-    own = agent_issues(raw, key=key or name, tools=known.tools, providers=known.providers)
+    own = agent_issues(raw, key=key or name, tools=known.tools, providers=known.providers, users=known.users)
     common = (*(source.errors if source else ()), *own)
     return _as_mode(draft, common) if "mode" in raw else _as_graph(draft, common)
 

@@ -72,6 +72,7 @@ def load_agent(
     kinds: Kinds,
     tools: Collection[str] | None = None,
     providers: Collection[str] | None = None,
+    users: bool | None = None,
     key: str | None = None,
 ) -> LoadedAgent:
     """The agent of a path, a file's text (it begins with `{`) or its data.
@@ -81,12 +82,13 @@ def load_agent(
         kinds: the registered node kinds; they also resolve subgraphs.
         tools: the names of all registered tools; `None` skips that check.
         providers: the keys and aliases of all known providers; `None` skips that check.
+        users: whether there are users; `None` skips that check.
         key: the agent's key if there is no file name.
 
     Raises:
         DefinitionError: with all errors of the file, each with its place.
     """
-    known = Known(tools=tools, providers=providers)
+    known = Known(tools=tools, providers=providers, users=users)
     return check_draft(read_draft(origin, key=key, known=known), kinds)
 
 

@@ -37,6 +37,7 @@ class AgentRegistry:
         kinds: Callable[[AgentRegistry], Kinds],
         tools: Callable[[], Collection[str]] | None = None,
         providers: Collection[str] | None = None,
+        users: bool | None = None,
         refresh_interval_ms: int = 10_000,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -47,12 +48,13 @@ class AgentRegistry:
             kinds: returns the node kinds; called once, with this registry for looking up agents.
             tools: returns the names of all registered tools; `None` skips that check.
             providers: the keys and aliases of all known providers; `None` skips that check.
+            users: whether there are users; `None` skips that check.
             refresh_interval_ms: interval at which `watch()` checks the folder (`AGENT_REFRESH_INTERVAL_MS`).
             sleep: the wait function; tests pass their own.
         """
         self.folder = Path(folder)
         self._tools = tools
-        self._providers = providers
+        self._providers, self._users = providers, users
         self._interval_ms = refresh_interval_ms
         self._sleep = sleep
         self._table = Table()
@@ -212,7 +214,7 @@ class AgentRegistry:
         file = str(self.folder / f"{key}{SUFFIX}")
         if isinstance(content, str):
             return unreadable_draft(file, content)
-        known = Known(tools=self._tools and self._tools(), providers=self._providers)
+        known = Known(tools=self._tools and self._tools(), providers=self._providers, users=self._users)
         try:
             return read_draft(content, file=file, known=known)
         # A defect in a check must not stop the reload of the other files.

@@ -78,7 +78,7 @@ class GraphFields(TypedDict, total=False):
     options: Mapping[str, Any]
     tools: Iterable[str]
     keywords: Iterable[str]
-    approval: str | Mapping[str, str]
+    approval: str | Mapping[str, str | Mapping[str, Any]]
     compute: str
     output: str
     tool_policy: str

@@ -53,6 +53,7 @@ def agent_issues(
     key: str | None = None,
     tools: Collection[str] | None = None,
     providers: Collection[str] | None = None,
+    users: bool | None = None,
 ) -> Iterator[Issue]:
     """Errors in the agent fields, which both forms of a file may have (E23).
 
@@ -61,12 +62,14 @@ def agent_issues(
         key: the file's name without its suffix; `None` for an agent that has no file.
         tools: the names of all registered tools; `None` skips that check.
         providers: the keys and aliases of all known providers; `None` skips that check.
+        users: whether there are users, so that one can approve what another asked for; `None` skips that check.
     """
     yield from _key_issues(data.get("key"), key)
     yield from _provider_issues(data.get("providerKey"), providers)
     yield from _tool_issues(data.get("tools"), tools)
     yield from _team_issues(data, tools, providers)
     yield from _approval_issues(data.get("approval"), data.get("tools"), tools)
+    yield from _approver_issues(data.get("approval"), users)
     yield from _range_issues(data)
 
 
@@ -200,6 +203,21 @@ def _approval_issues(written: Any, own: Any, tools: Collection[str] | None) -> I
         if isinstance(name, str) and name != "*" and name not in known:
             hint = choose(name, [*known, "*"])
             yield _issue(f"/approval/{escape(name)}", f"no tool is named {name!r}", hint, kind="reference")
+
+
+def _approver_issues(written: Any, users: bool | None) -> Iterator[Issue]:
+    """Rules of `approval` that could never be met, or never ask."""
+    for name, rule in written.items() if isinstance(written, Mapping) else ():
+        if not isinstance(rule, Mapping):
+            continue
+        place = f"/approval/{escape(str(name))}"
+        if rule.get("by") == "other" and users is False:
+            hint = "name users in `server.tokens` (NAME@USER:SCOPES:SECRET), or leave `by` out"
+            yield _issue(f"{place}/by", "by 'other' needs users, and no token names one", hint)
+        if rule.get("mode") == "DISABLED" and (rule.get("by", "anyone") != "anyone" or rule.get("count", 1) != 1):
+            yield _issue(
+                f"{place}/mode", "mode 'DISABLED' asks nobody, so `by` and `count` say nothing", "leave them out"
+            )
 
 
 def _range_issues(data: Mapping[str, Any]) -> Iterator[Issue]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from graphflow.approval_mode import ApprovalMode
+from graphflow.approval_mode import ApprovalMode, ApprovalRule
 from graphflow.graph.definition.document import GraphDefinition, PerRequest
 
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
@@ -184,8 +184,8 @@ class AgentFields(_AgentPart, frozen=True, kw_only=True):
     """Names of the tools that the agent may call."""
     keywords: tuple[str, ...] = ()
     """Adds the tools that are registered with one of these words."""
-    approval: ApprovalMode | dict[str, ApprovalMode] | None = None
-    """When a tool call needs a person: one word, or a word by tool name with `*` for the rest."""
+    approval: ApprovalMode | dict[str, ApprovalMode | ApprovalRule] | None = None
+    """When a tool call needs a person: one word, or by tool name a word or `{mode, by, count}`, with `*` for the rest."""
     context: dict[str, Any] | None = None
     """Reserved; checked, and not used by this version."""
     per_request: PerRequest | None = None

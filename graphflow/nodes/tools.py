@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.approval_mode import ApprovalRule
 from graphflow.errors import Issue, NodeFailed
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
@@ -41,7 +42,7 @@ TASK_DONE = "task_done"
 """The tool that ends a team's work."""
 
 
-def _approval_of(document: GraphDefinition) -> str | dict[str, str] | None:
+def _approval_of(document: GraphDefinition) -> str | dict[str, str | ApprovalRule] | None:
     approval = document.approval
     return approval if approval is None or isinstance(approval, str) else dict(approval)
 

@@ -93,6 +93,7 @@ class Application(ServiceContext):
             kinds=self._make_kinds,
             tools=lambda: self.tools.names(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
             providers=self.providers,
+            users=self.users,
             refresh_interval_ms=self.settings.agents.refresh_interval_ms,
         )
         self._watcher: asyncio.Task[None] | None = None
@@ -100,8 +101,9 @@ class Application(ServiceContext):
 
     def _registered_tools(self, more: Sequence[Any]) -> ToolRegistry:
         """The built-in tools, and `more`."""
-        from graphflow.service.catalog.builtin_tools import registered_tools
+        from graphflow.service.catalog.builtin_tools import names_users, registered_tools
 
+        self.users = names_users(self.settings.server.tokens)
         tools = memory_tools(lambda: self.long_term, self._user_of)
         return registered_tools(self.settings, more, load=self.load, memory=tools, user_of=self._user_of)
 

@@ -91,6 +91,8 @@ class ServiceContext:
     models: ModelPool
     prices: Prices
     providers: list[str]
+    users: bool
+    """Whether tokens name users."""
     chat_record: ChatRecorder
 
     def __init__(self, settings: Settings, clock: Clock, ids: Ids, store: Checkpointer | None) -> None:
@@ -218,7 +220,9 @@ class ServiceContext:
 
     def load(self, origin: Any) -> LoadedAgent:
         """An agent from a file, a text or data, checked against the tools and providers of this process."""
-        return load_agent(origin, kinds=self.kinds, tools=self.tools.names(), providers=self.providers)
+        return load_agent(
+            origin, kinds=self.kinds, tools=self.tools.names(), providers=self.providers, users=self.users
+        )
 
     async def graph_of_thread(self, thread_id: str) -> CompiledGraph:
         """The graph that a thread belongs to; its own version of the document is used for what it has begun, and the tools

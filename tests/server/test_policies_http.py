@@ -48,6 +48,8 @@ async def test_an_agent_shows_effects_approvals_budgets_and_limits(folder: Path)
             "approval": "REQUIRE_APPROVAL",
             "asks": True,
             "capabilities": [],
+            "by": "anyone",
+            "count": 1,
         }
         assert named["send_mail"] == {"name": "send_mail", **mail}
         assert (named["look"]["effects"], named["look"]["approval"], named["look"]["asks"]) == ("read", "AUTO", False)

@@ -86,6 +86,7 @@ def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
             kinds=lambda agents: NodeKinds(app.tools, agents=agents, providers=app.providers),
             tools=app.tools.names,
             providers=app.providers,
+            users=app.users,
         )
         registry.reload()
     issues = [issue for agent in registry.list() for issue in agent.warnings]

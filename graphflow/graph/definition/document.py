@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.approval_mode import ApprovalRule
+
 END, FAIL = "end", "fail"
 RESERVED_NODES = (END, FAIL)
 
@@ -240,8 +242,8 @@ class GraphDefinition(_Part, frozen=True):
     """Names of the tools that `model` and `tools` nodes may use."""
     keywords: tuple[str, ...] | None = None
     """Adds the tools that are registered with one of these words."""
-    approval: str | dict[str, str] | None = None
-    """When a tool call needs a person: one word, or a word by tool name with `*` for the rest."""
+    approval: str | dict[str, str | ApprovalRule] | None = None
+    """When a tool call needs a person: one word, or by tool name a word or `{mode, by, count}`, with `*` for the rest."""
     compute: str | None = None
     """How much the model should think: `LOW`, `MEDIUM` or `HIGH`."""
     output: str | None = None

@@ -79,6 +79,10 @@ class ToolPolicy(AnswerData):
     """Whether a person is asked before it runs, unless a standing rule decides."""
     capabilities: list[str]
     """What a call needs of the agent and of who starts the run."""
+    by: str
+    """Who approves: `anyone`, or `other` for a person who did not ask for the run."""
+    count: int
+    """So many different people approve."""
 
 
 class ServerLimits(AnswerData):

@@ -10,7 +10,7 @@ import msgspec
 from graphflow.graph.definition.document import GraphDefinition, PerRequest
 from graphflow.runtime.runs.preconditions import LIMITS
 from graphflow.service.context import ServiceContext
-from graphflow.tools.running.approval import approval_mode, must_ask
+from graphflow.tools.running.approval import approval_rule, must_ask
 from graphflow.tools.selection import offered_tools
 
 
@@ -77,7 +77,8 @@ def _in_place(context: ServiceContext, document: GraphDefinition, value: Any) ->
 
 
 def _tool(context: ServiceContext, name: str, document: GraphDefinition) -> dict[str, Any]:
-    mode = approval_mode(name, document.approval, context.runner.approval)
+    rule = approval_rule(name, document.approval, context.runner.approval)
+    mode, who = rule.mode, {"by": rule.by, "count": rule.count}
     tool = context.tools.get(name)
     if tool is None:  # a file that is refused now; the agent keeps the version that it was loaded with
         return {
@@ -88,6 +89,7 @@ def _tool(context: ServiceContext, name: str, document: GraphDefinition) -> dict
             "approval": mode,
             "asks": None,
             "capabilities": [],
+            **who,
         }
     return {
         "name": name,
@@ -97,4 +99,5 @@ def _tool(context: ServiceContext, name: str, document: GraphDefinition) -> dict
         "approval": mode,
         "asks": must_ask(tool, mode),
         "capabilities": list(tool.capabilities),
+        **who,
     }

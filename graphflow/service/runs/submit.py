@@ -10,7 +10,7 @@ from graphflow.checkpoints import codec
 from graphflow.checkpoints.record_decoder import decode_interrupt
 from graphflow.errors import AnswerRefused, ThreadNotFound
 from graphflow.events import InterruptRequest, RequestSubmit
-from graphflow.graph.core.machine import Machine
+from graphflow.graph.core.machine import Interrupt, Machine
 from graphflow.runtime.approvers import known_ids
 from graphflow.runtime.launch import launch_answer_anywhere
 from graphflow.runtime.runs.answer_checks import check_answer
@@ -109,18 +109,17 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
         if interrupt_id is None:
             # The machine knows open interrupts only; the log tells a stale answer from one that nobody asked for.
             raise await _unknown(context, request, machine.run_id)
-        _check_same(request, interrupt_id, machine.interrupts[interrupt_id].tool_id)
+        _check_same(request, machine.interrupts[interrupt_id])
         answer_live(live, interrupt_id, request.payload, event, by)
         return
     graph = await context.graph_of_thread(request.chat_id)
     rows = await context.store.open_interrupts(thread_id=request.chat_id)
     asked = {row.interrupt_id: decode_interrupt(codec.decode(row.data)) for row in rows}
-    tools = {key: interrupt.tool_id for key, interrupt in asked.items()}
-    known = {key: (*known_ids(interrupt), tools[key]) for key, interrupt in asked.items()}
+    known = {key: (*known_ids(interrupt), interrupt.tool_id) for key, interrupt in asked.items()}
     found = next((row for row in rows if request.asked in known[row.interrupt_id]), None)
     if found is None or found.run_id != request.run_id:
         raise await _unknown(context, request, rows[0].run_id if rows else request.run_id)
-    _check_same(request, found.interrupt_id, tools[found.interrupt_id])
+    _check_same(request, asked[found.interrupt_id])
     await launch_answer_anywhere(
         graph.host,
         request.chat_id,
@@ -149,10 +148,10 @@ def find_interrupt(machine: Machine, run_id: str, tool_id: str) -> str | None:
     return next(by_id, next((key for key, interrupt in open_ if interrupt.tool_id == tool_id), None))
 
 
-def _check_same(request: SubmitRequest, interrupt_id: str, tool_id: str | None) -> None:
+def _check_same(request: SubmitRequest, interrupt: Interrupt) -> None:
     """Raises `invalid_input` when the request names two questions."""
-    if request.tool_id is not None and request.tool_id not in (interrupt_id, tool_id):
-        rule = f"{request.tool_id!r} is not the tool call of interrupt {interrupt_id!r}; give one of the two"
+    if request.tool_id is not None and request.tool_id not in (*known_ids(interrupt), interrupt.tool_id):
+        rule = f"{request.tool_id!r} is not the tool call of interrupt {interrupt.id!r}; give one of the two"
         raise bad_argument("toolId", rule)
 
 

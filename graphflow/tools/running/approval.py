@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphflow.approval_mode import ApprovalRule
 from graphflow.graph.engine.context import digest_of
 from graphflow.runtime.approvers import ADMIN
 from graphflow.tools.context import RunnerContext, Terminated
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 
+ANYBODY = ApprovalRule()
 DECISIONS = ("approve", "edit", "reject", "respond", "terminate")
 
 
@@ -23,13 +25,17 @@ class Approved:
     edited: bool = False
 
 
-def approval_mode(tool: str, agent: str | Mapping[str, str] | None, default: str) -> str:
-    """The mode of one tool; the first of: its entry in the agent's map, the map's `*`, the agent's word, the default."""
-    if isinstance(agent, str):
-        return agent
-    if agent is None:
-        return default
-    return agent.get(tool) or agent.get("*") or default
+def approval_rule(tool: str, agent: str | Mapping[str, Any] | None, default: str) -> ApprovalRule:
+    """How one tool is approved; the first of: its entry in the agent's map, the map's `*`, the agent's word, the default."""
+    given = agent if agent is None or isinstance(agent, str) else agent.get(tool) or agent.get("*")
+    if isinstance(given, ApprovalRule):
+        return given
+    return ApprovalRule(mode=given or default)  # type: ignore[arg-type] # one of the words; documents are checked
+
+
+def approval_mode(tool: str, agent: str | Mapping[str, Any] | None, default: str) -> str:
+    """The mode of one tool; see `approval_rule`."""
+    return approval_rule(tool, agent, default).mode
 
 
 def must_ask(tool: Tool, mode: str) -> bool:
@@ -72,9 +78,18 @@ def approval_key(key: str) -> str:
 
 
 async def ask_approval(
-    tool: Tool, call_id: str, arguments: dict[str, Any], ctx: RunnerContext, *, key: str
+    tool: Tool,
+    call_id: str,
+    arguments: dict[str, Any],
+    ctx: RunnerContext,
+    *,
+    key: str,
+    rule: ApprovalRule = ANYBODY,
 ) -> Approved | ToolResult:
-    """A person's decision on one call: go on with these arguments, or the call's result.
+    """The decision on one call, by one person or several: go on with these arguments, or the call's result.
+
+    Several are asked one after another, so that each approval is durable before the next question; the first who does not
+    approve decides. Arguments that one has edited are approved anew by all others.
 
     Args:
         tool: the tool.
@@ -82,17 +97,53 @@ async def ask_approval(
         arguments: the decision is valid for exactly these.
         ctx: asks.
         key: of the call's recorded operation.
+        rule: who approves.
 
     Raises:
         Terminated: the person ended the run.
     """
+    given: list[dict[str, str]] = []
+    edited, number = False, 0
+    while True:
+        number += 1
+        # Not `#`, which numbers calls of one id.
+        asked = approval_key(key) if number == 1 else f"{approval_key(key)}/{number}"
+        answer = await _ask_one(tool, call_id, arguments, ctx, asked, rule, given)
+        decision = _decided(tool, arguments, answer)
+        if isinstance(decision, ToolResult):
+            return decision
+        if decision.edited:  # the earlier ones have approved something else
+            given, edited, arguments = [], True, decision.arguments
+        if rule.count == 1:
+            return decision
+        by = {"by": str(answer["by"]), "interruptId": str(answer["interruptId"])}
+        # After a fork an answer may come from somebody whose approval counts already.
+        given = [*(each for each in given if each["by"] != by["by"]), by]
+        if len(given) >= rule.count:
+            return Approved(arguments=arguments, edited=edited)
+
+
+async def _ask_one(
+    tool: Tool,
+    call_id: str,
+    arguments: dict[str, Any],
+    ctx: RunnerContext,
+    key: str,
+    rule: ApprovalRule,
+    given: list[dict[str, str]],
+) -> Mapping[str, Any]:
+    """One person's answer. `given` are the approvals so far."""
     message = f"Run {tool.name}?" if tool.approval_hint is None else f"Run {tool.name}? {tool.approval_hint}"
-    answer = await ctx.ask(
+    who = {"by": rule.by, "count": rule.count, "approvals": given} if rule.is_special else None
+    if rule.count > 1:
+        message += f" ({len(given)} of {rule.count} approvals)"
+    answer: Mapping[str, Any] = await ctx.ask(
         message,
         kind="approval",
-        key=approval_key(key),
+        key=key,
         schema=answer_schema(tool),
-        payload={"message": message, "description": tool.spec.description, "effects": tool.effects},
+        payload={"message": message, "description": tool.spec.description, "effects": tool.effects}
+        | ({} if who is None else {"approval": who}),
         tool_id=call_id,
         tool_name=tool.name,
         arguments=arguments,
@@ -100,7 +151,7 @@ async def ask_approval(
         role=ADMIN if tool.is_guarded else None,
         digest=digest_of([tool.name, arguments]),  # without the description, which may change while a person decides
     )
-    return _decided(tool, arguments, answer)
+    return answer
 
 
 def _decided(tool: Tool, arguments: dict[str, Any], answer: Mapping[str, Any]) -> Approved | ToolResult:

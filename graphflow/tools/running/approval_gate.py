@@ -8,7 +8,14 @@ from typing import Any
 from graphflow.tools.context import RunnerContext
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
-from graphflow.tools.running.approval import Approved, approval_key, approval_mode, ask_approval, must_ask
+from graphflow.tools.running.approval import (
+    Approved,
+    approval_key,
+    approval_mode,
+    approval_rule,
+    ask_approval,
+    must_ask,
+)
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.running.standing_rules import RuleSource, StandingRule, fitting_rule
 
@@ -35,18 +42,21 @@ class ApprovalGate:
         Raises:
             Terminated: the person who was asked ended the run.
         """
+        who = approval_rule(tool.name, policy.approval, self._mode)
         if ctx.recorded(approval_key(key)):  # a person was asked; a rule made since does not answer for them
-            return await ask_approval(tool, call_id, arguments, ctx, key=key)
+            return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who)
         if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
         # Recorded decisions come first: rules may have changed since, and a re-entered node must decide as it did before.
         asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx)
         # An `allow` without a question to skip leaves no record: nothing was decided.
-        allows = rule is not None and rule.decision == "allow" and asks and not tool.is_guarded
+        # An `allow` of one person does not stand for the two, or the other one, whom the agent wants.
+        may_allow = asks and not tool.is_guarded and not who.is_special
+        allows = rule is not None and rule.decision == "allow" and may_allow
         if rule is not None and (rule.decision == "deny" or allows):
             return await _by_rule(rule, tool, arguments, ctx, key)
         if asks or (rule is not None and rule.decision == "ask"):
-            return await ask_approval(tool, call_id, arguments, ctx, key=key)
+            return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who)
         return Approved(arguments=arguments)
 
     async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphflow.approval_mode import ApprovalRule
 from graphflow.capabilities import GUARDED, askers, missing
 from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.selection import offered_tools
@@ -22,8 +23,8 @@ class CallPolicy:
 
     tools: tuple[str, ...] | None = None
     """Names of the tools that the agent has; None: every registered one."""
-    approval: str | Mapping[str, str] | None = None
-    """The agent's `approval`: one word, or words by tool name and `*`."""
+    approval: str | Mapping[str, str | ApprovalRule] | None = None
+    """The agent's `approval`: one word, or words and rules by tool name and `*`."""
     disallow: bool = False
     """No tools were offered (`toolPolicy: DISALLOW`); a call that comes anyway gets an error result."""
     names_tool: bool = False
