@@ -51,6 +51,7 @@ _HOMES: dict[str, str] = {
     "AnswerRefused": "graphflow.errors",
     "Application": "graphflow.service.application",
     "relax_collector": "graphflow.runtime.collector",
+    "watch_loop": "graphflow.runtime.loop_watch",
 }
 """Public name → the module that holds it."""
 
@@ -96,6 +97,7 @@ __all__ = [
     "relax_collector",
     "tool",
     "union",
+    "watch_loop",
 ]
 
 if TYPE_CHECKING:
@@ -129,6 +131,7 @@ if TYPE_CHECKING:
     from graphflow.nodes.decorators import node as node
     from graphflow.runtime.collector import relax_collector as relax_collector
     from graphflow.runtime.compiled_graph import CompiledGraph as CompiledGraph
+    from graphflow.runtime.loop_watch import watch_loop as watch_loop
     from graphflow.runtime.result import RunResult as RunResult
     from graphflow.runtime.thread import Thread as Thread
     from graphflow.service.application import Application as Application

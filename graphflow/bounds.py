@@ -11,9 +11,9 @@ from typing import Any
 MIB = 1024 * 1024
 
 
-def _bound(default: int, meaning: str, unit: str = "bytes") -> Any:
+def _bound(default: int, meaning: str, unit: str = "bytes", *, reserved: bool = False) -> Any:
     """A row of the settings table (`graphflow/settings/table.py`)."""
-    row = {"meaning": meaning, "env": (), "unit": unit, "least": 1, "most": None, "secret": False, "reserved": True}
+    row = {"meaning": meaning, "env": (), "unit": unit, "least": 1, "most": None, "secret": False, "reserved": reserved}
     return field(default=default, metadata=row)
 
 
@@ -23,8 +23,10 @@ class Bounds:
 
     value_bytes: int = _bound(16 * MIB, "Largest value that a node, an expression or a reducer may make.")
     state_bytes: int = _bound(64 * MIB, "Largest state of a thread, all of its frames together.")
-    fan_out: int = _bound(100_000, "Most branches that one `map` opens.", "branches")
-    map_max: int = _bound(64, "Branches of a `map` that run at once if the node has no `max`.", "branches")
+    fan_out: int = _bound(100_000, "Most branches that one `map` opens.", "branches", reserved=True)
+    map_max: int = _bound(
+        64, "Branches of a `map` that run at once if the node has no `max`.", "branches", reserved=True
+    )
     document_bytes: int = _bound(4 * MIB, "Largest file that people write: agents, tools, viewports, cases.")
     events: int = _bound(1_000_000, "Most events of one run.", "events")
     tool_output_bytes: int = _bound(MIB, "Largest output of a tool; a longer one is cut, with a note that says so.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from graphflow.authored_files import MAX_BYTES, too_large
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.plain_data import without_schema
 from graphflow.graph.definition.source import Source, decode_utf8, parse_source, read_source
@@ -38,6 +39,8 @@ class Known:
     """Provider keys, aliases included."""
     users: bool | None = None
     """Whether there are users, so that one can approve what another asked for."""
+    document_bytes: int = MAX_BYTES
+    """Largest file or text of an agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,7 @@ def read_draft(origin: Origin, *, key: str | None = None, file: str | None = Non
     file = file or _file_of(origin)
     name = None if file is None else Path(file).name.removesuffix(".json")
     try:
-        source, given = _open(origin, file)
+        source, given = _open(origin, file, known.document_bytes)
     except DefinitionError as error:
         return _broken(key or name or "agent", file, error.errors)
     raw = without_schema(given)
@@ -135,17 +138,20 @@ def _file_of(origin: Origin) -> str | None:
     return None
 
 
-def _open(origin: Origin, file: str | None) -> tuple[Source | None, Mapping[str, Any]]:
+def _open(origin: Origin, file: str | None, max_bytes: int) -> tuple[Source | None, Mapping[str, Any]]:
     """Source and data; raises `DefinitionError` for anything but a JSON object."""
     if isinstance(origin, Mapping):
         return None, _object(origin, None)
+    if isinstance(origin, bytes | str) and len(origin) > max_bytes:
+        reason = f"can't be read: {too_large(len(origin), max_bytes)}"
+        raise DefinitionError([Issue(pointer="", message=reason, file=file, kind="syntax")])
     if isinstance(origin, bytes):
         # Not strict: errors of the text are reported together with those of the agent, not instead of them.
         source = parse_source(decode_utf8(origin, file=file), file=file, strict=False)
     elif isinstance(origin, str) and _file_of(origin) is None:
         source = parse_source(origin, file=file, strict=False)
     else:
-        source = read_source(origin, strict=False)
+        source = read_source(origin, strict=False, max_bytes=max_bytes)
     return source, _object(source.data, source)
 
 

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from graphflow.agents.draft import Draft, Known, Origin, read_draft
+from graphflow.authored_files import MAX_BYTES
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.json_pointer import unescape
@@ -74,6 +75,7 @@ def load_agent(
     providers: Collection[str] | None = None,
     users: bool | None = None,
     key: str | None = None,
+    document_bytes: int = MAX_BYTES,
 ) -> LoadedAgent:
     """The agent of a path, a file's text (it begins with `{`) or its data.
 
@@ -84,11 +86,12 @@ def load_agent(
         providers: the keys and aliases of all known providers; `None` skips that check.
         users: whether there are users; `None` skips that check.
         key: the agent's key if there is no file name.
+        document_bytes: largest file or text.
 
     Raises:
         DefinitionError: with all errors of the file, each with its place.
     """
-    known = Known(tools=tools, providers=providers, users=users)
+    known = Known(tools=tools, providers=providers, users=users, document_bytes=document_bytes)
     return check_draft(read_draft(origin, key=key, known=known), kinds)
 
 

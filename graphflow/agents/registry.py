@@ -14,7 +14,7 @@ from graphflow.agents.draft import Draft, Known, read_draft, unreadable_draft
 from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.polling import folder_changes, until_sure
 from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
-from graphflow.authored_files import read_authored
+from graphflow.authored_files import MAX_BYTES, read_authored
 from graphflow.errors import AgentNotFound, summed_up
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.suggestions import nearest
@@ -39,6 +39,7 @@ class AgentRegistry:
         providers: Collection[str] | None = None,
         users: bool | None = None,
         refresh_interval_ms: int = 10_000,
+        document_bytes: int = MAX_BYTES,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """A registry that has loaded nothing yet: call `reload()`.
@@ -50,11 +51,13 @@ class AgentRegistry:
             providers: the keys and aliases of all known providers; `None` skips that check.
             users: whether there are users; `None` skips that check.
             refresh_interval_ms: interval at which `watch()` checks the folder (`AGENT_REFRESH_INTERVAL_MS`).
+            document_bytes: largest file.
             sleep: the wait function; tests pass their own.
         """
         self.folder = Path(folder)
         self._tools = tools
         self._providers, self._users = providers, users
+        self._document_bytes = document_bytes
         self._interval_ms = refresh_interval_ms
         self._sleep = sleep
         self._table = Table()
@@ -208,13 +211,18 @@ class AgentRegistry:
             files = sorted(file for file in self.folder.glob(f"[!.]*{SUFFIX}") if not file.is_dir())
         except OSError:
             return {}
-        return {_key_of(file): _content(file) for file in files}
+        return {_key_of(file): _content(file, self._document_bytes) for file in files}
 
     def _read(self, key: str, content: bytes | str) -> Draft:
         file = str(self.folder / f"{key}{SUFFIX}")
         if isinstance(content, str):
             return unreadable_draft(file, content)
-        known = Known(tools=self._tools and self._tools(), providers=self._providers, users=self._users)
+        known = Known(
+            tools=self._tools and self._tools(),
+            providers=self._providers,
+            users=self._users,
+            document_bytes=self._document_bytes,
+        )
         try:
             return read_draft(content, file=file, known=known)
         # A defect in a check must not stop the reload of the other files.
@@ -227,8 +235,8 @@ def _key_of(file: Path) -> str:
     return file.name.removesuffix(SUFFIX)
 
 
-def _content(file: Path) -> bytes | str:
+def _content(file: Path, max_bytes: int) -> bytes | str:
     try:
-        return read_authored(file)
+        return read_authored(file, max_bytes)
     except OSError as error:
         return error.strerror or type(error).__name__

@@ -9,9 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
+from graphflow.runtime.loop_watch import watch_loop
 from graphflow.server import cors, envelope, openapi
 from graphflow.server.access_log import AccessLog
 from graphflow.server.auth import parse_tokens
+from graphflow.server.client_addresses import ForwardedLimit, TrustedProxies
 from graphflow.server.hosts import HostCheck, host_names
 from graphflow.server.paths import EncodedSlashes
 from graphflow.server.public_failures import public_failure
@@ -83,6 +85,8 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     if settings.allowed_hosts or not app.state.tokens:
         app.add_middleware(HostCheck, allowed=host_names(settings.allowed_hosts))
     app.add_middleware(EncodedSlashes)
+    if proxies := TrustedProxies(settings.trusted_proxies):
+        app.add_middleware(ForwardedLimit, proxies=proxies, most=settings.max_connections_per_address)
     # The outermost, so that requests that CORS refuses are counted and logged as well.
     app.add_middleware(AccessLog, metrics=metrics)
     return app
@@ -102,7 +106,8 @@ async def _served(
         # It lives as long as the server: a task group would wrap the `yield`, and a cancel would then cross it.
         sweeper = asyncio.ensure_future(_serve_others(application, webhooks))  # noqa: TID251 - ended below
         try:
-            yield
+            with watch_loop() as metrics.loop:
+                yield
         finally:
             sweeper.cancel()
             await asyncio.gather(sweeper, return_exceptions=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from graphflow.errors import GraphflowError
+from graphflow.server.client_addresses import TrustedProxies
 from graphflow.server.envelope import refused
 from graphflow.settings.table import ServerSettings
 
@@ -20,26 +22,48 @@ if TYPE_CHECKING:
 log = logging.getLogger("graphflow.server")
 QUIET_S = 10.0
 """Between two lines about a process that has no file descriptors left."""
-_FULL = "the server has as many connections as the setting server.max_connections allows; retry later"
+_FULL = "{} has as many connections as the setting server.{} allows; retry later"
 
 
 class BoundedProtocol(H11Protocol):
     """One connection; see `ServerSettings` for its bounds."""
 
-    def __init__(self, *args: Any, bounds: ServerSettings, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        bounds: ServerSettings,
+        proxies: TrustedProxies | None = None,
+        addresses: Counter[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._bounds = bounds
+        self._proxies = proxies or TrustedProxies(())
+        self._addresses: Counter[str] = Counter() if addresses is None else addresses
+        """Open connections by address, of all connections of the server."""
+        self._address: str | None = None
+        """The address that this connection counts for."""
         self._deadline: asyncio.TimerHandle | None = None
         self._in_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the base
         super().connection_made(transport)
         if len(self.connections) > self._bounds.max_connections:
-            full = GraphflowError(_FULL, code="overloaded", retryAfterMs=1000)
-            self._write_whole(b"503 Service Unavailable", refused(full))
-            transport.close()
+            self._turn_away(transport, _FULL.format("the server", "max_connections"))
             return
+        host = self.client[0] if self.client else ""
+        if host and self._proxies.is_counted(host):
+            self._addresses[host] += 1
+            self._address = host
+            if self._addresses[host] > self._bounds.max_connections_per_address:
+                self._turn_away(transport, _FULL.format("the address", "max_connections_per_address"))
+                return
         self._bound_head()
+
+    def _turn_away(self, transport: asyncio.Transport, why: str) -> None:
+        full = GraphflowError(why, code="overloaded", retryAfterMs=1000)
+        self._write_whole(b"503 Service Unavailable", refused(full))
+        transport.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -53,6 +77,11 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unbound()
+        if self._address is not None:
+            self._addresses[self._address] -= 1
+            if not self._addresses[self._address]:
+                del self._addresses[self._address]
+            self._address = None
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:

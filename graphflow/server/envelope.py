@@ -48,6 +48,7 @@ STATUS: dict[str, int] = {
     "cancelled": 409,
     "rejected": 409,
     "too_large": 413,
+    "limit_exceeded": 413,
     "host_not_allowed": 421,
     "invalid_definition": 422,
     "answer_invalid": 422,

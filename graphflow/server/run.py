@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from graphflow.addresses import is_loopback
 from graphflow.errors import GraphflowError
 from graphflow.runtime.collector import relax_collector
 from graphflow.server.app import create_app, stop
+from graphflow.server.client_addresses import TrustedProxies
 from graphflow.server.connections import BoundedProtocol, OneLine, survive_exhaustion
 from graphflow.server.listening import listen_on, plain_host
 from graphflow.service.application import Application
@@ -108,9 +110,11 @@ def make_server(
             f"{host!r} can be reached from other machines, so a token is needed: pass --token or set GRAPHFLOW_TOKENS",
             code="invalid_input",
         )
+    proxies = TrustedProxies(settings.trusted_proxies)
+    protocol = partial(BoundedProtocol, bounds=settings, proxies=proxies, addresses=Counter())
     config = uvicorn.Config(
         create_app(application, tokens=tokens),
-        http=partial(BoundedProtocol, bounds=settings),  # type: ignore[arg-type] # called as the class would be
+        http=protocol,  # type: ignore[arg-type] # called as the class would be
         host=host,
         port=settings.port if port is None else port,
         # Logging is set up by the process, and `AccessLog` writes the request lines.
@@ -119,6 +123,7 @@ def make_server(
         lifespan="on",
         ws="none",
         server_header=False,
+        proxy_headers=False,  # uvicorn's own would believe every process of this machine
         timeout_graceful_shutdown=CLOSING_S,
     )
     return Server(config, application, on_start)

@@ -95,6 +95,7 @@ class Application(ServiceContext):
             providers=self.providers,
             users=self.users,
             refresh_interval_ms=self.settings.agents.refresh_interval_ms,
+            document_bytes=self.settings.bounds.document_bytes,
         )
         self._watcher: asyncio.Task[None] | None = None
         self._systems: dict[str | None, Mapping[str, Any] | None] = {}
@@ -116,6 +117,7 @@ class Application(ServiceContext):
             self.tools,
             approval=self.settings.tools.approval_mode,
             max_result_chars=self.settings.tools.max_result_chars,
+            max_output_bytes=self.settings.bounds.tool_output_bytes,
             legacy=self.settings.tools.legacy_adapter,
             breaker=self._breaker,
             rules=self.rules,

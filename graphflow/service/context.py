@@ -221,7 +221,12 @@ class ServiceContext:
     def load(self, origin: Any) -> LoadedAgent:
         """An agent from a file, a text or data, checked against the tools and providers of this process."""
         return load_agent(
-            origin, kinds=self.kinds, tools=self.tools.names(), providers=self.providers, users=self.users
+            origin,
+            kinds=self.kinds,
+            tools=self.tools.names(),
+            providers=self.providers,
+            document_bytes=self.settings.bounds.document_bytes,
+            users=self.users,
         )
 
     async def graph_of_thread(self, thread_id: str) -> CompiledGraph:

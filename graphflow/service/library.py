@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphflow.arguments import checked, shown
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.checkpoints.checkpointer import knows_document
 from graphflow.errors import ArgumentRefused, DefinitionError, GraphflowError, Issue
 from graphflow.graph.definition.versions import unchecked
@@ -16,7 +17,6 @@ from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 
 if TYPE_CHECKING:
-    from graphflow.bounds import Bounds
     from graphflow.checkpoints.checkpointer import Checkpointer
     from graphflow.graph.builder import GraphBuilder
     from graphflow.graph.definition.checked_document import CheckedDocument
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class Services(dict[str, Any]):
     """What nodes reach through `ctx`, made when it is first asked for: a graph without models loads none."""
 
-    def __init__(self, tools: Callable[[], ToolRegistry], model: ChatModel | None) -> None:
+    def __init__(self, tools: Callable[[], ToolRegistry], model: ChatModel | None, bounds: Bounds | None) -> None:
         super().__init__()
-        self._tools, self._model = tools, model
+        self._tools, self._model, self._bounds = tools, model, bounds or DEFAULTS
 
     def __missing__(self, name: str) -> Any:
         if name == "model":
@@ -45,7 +45,7 @@ class Services(dict[str, Any]):
         elif name == "tool":
             from graphflow.tools.running.runner import ToolRunner
 
-            self[name] = ToolRunner(self._tools())
+            self[name] = ToolRunner(self._tools(), max_output_bytes=self._bounds.tool_output_bytes)
         else:
             raise KeyError(name)
         return self[name]
@@ -95,7 +95,9 @@ class _Subgraphs:
         return read_draft(file).data
 
 
-def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None) -> tuple[NodeKinds, Services]:
+def _kinds(
+    tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None, bounds: Bounds | None
+) -> tuple[NodeKinds, Services]:
     _need_functions("tools", enumerate(tools), "a `@tool` function or a `Tool`; the built-in tools are there already")
     made: list[ToolRegistry] = []
 
@@ -107,7 +109,7 @@ def _kinds(tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None)
             made.append(ToolRegistry(tools))
         return made[0]
 
-    services = Services(registry, model)
+    services = Services(registry, model, bounds)
     return NodeKinds(registry, agents=documents, priced=services.is_priced), services
 
 
@@ -131,7 +133,7 @@ def compile_builder(
     bounds: Bounds | None = None,
 ) -> CompiledGraph:
     """See `graphflow.Graph.compile`."""
-    kinds, services = _kinds(tools, _Subgraphs({}), model)
+    kinds, services = _kinds(tools, _Subgraphs({}), model, bounds)
     parts = graph.parts()
     for name, function in parts.nodes.items():
         kinds.node(name, function)
@@ -195,7 +197,7 @@ def load_graph(
         DefinitionError: with all errors, each with its place.
     """
     origin, folder = _origin(source)
-    kinds, services = _kinds(tools, _Subgraphs({}, folder), model)
+    kinds, services = _kinds(tools, _Subgraphs({}, folder), model, bounds)
     _need_functions("functions", (functions or {}).items(), "the function behind fn:NAME")
     _need_functions("nodes", (nodes or {}).items(), "the function behind node:NAME")
     for name, function in (functions or {}).items():
@@ -206,7 +208,13 @@ def load_graph(
     from graphflow.models.providers import known_providers
 
     assert kinds.tools is not None
-    agent = load_agent(origin, kinds=kinds, tools=kinds.tools.names(), providers=known_providers())
+    agent = load_agent(
+        origin,
+        kinds=kinds,
+        tools=kinds.tools.names(),
+        providers=known_providers(),
+        document_bytes=(bounds or DEFAULTS).document_bytes,
+    )
     return CompiledGraph(
         agent.checked,
         kinds=kinds,

@@ -64,6 +64,18 @@ class ServerSettings:
     max_connections: int = _setting(
         1_000, "Open connections; a further one is answered with 503 and closed.", unit="connections", least=1
     )
+    max_connections_per_address: int = _setting(
+        100,
+        "Open connections of one address; a further one is answered with 503 and closed. Loopback and trusted proxies have"
+        " no such limit; behind a trusted proxy it holds for the requests at once of the address that it names.",
+        unit="connections",
+        least=1,
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        (),
+        "Addresses and networks of proxies (`10.0.0.5`, `10.0.0.0/8`) whose `Forwarded` or `X-Forwarded-For` names the"
+        " client. From any other peer these headers are ignored.",
+    )
     request_head_s: float = _setting(
         15.0, "Time for the head of a request to arrive; then the connection is closed.", unit="s", least=0.1
     )

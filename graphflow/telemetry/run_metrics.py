@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphflow.events import ContentDelta, Event, NodeEnd, ReasoningDelta, RunCancel, RunComplete, RunError, RunWaiting
+from graphflow.runtime.loop_watch import LoopWatch
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.context import ServiceContext
 from graphflow.telemetry.metrics import Counter, Gauge, Histogram, Metric, render
@@ -43,6 +44,9 @@ class ServerMetrics:
         self.nodes = Histogram("graphflow_node_seconds", "Time that finished nodes took.")
         self.streams = Gauge("graphflow_sse_clients", "Event streams that are open.")
         self.requests = Counter("graphflow_http_requests_total", "Requests answered.", ("method", "route", "status"))
+        self.blocked = Gauge("graphflow_loop_blocked_seconds", "Longest time that the event loop was blocked.")
+        self.loop: LoopWatch | None = None
+        """What watches the server's event loop."""
         self._by_type: dict[type[Event], Handler] = {NodeEnd: self._node_ended}
         for ending, status in _ENDINGS.items():
             self._by_type[ending] = self._counted(status)
@@ -90,6 +94,8 @@ class ServerMetrics:
             StoreError: the store can't be read.
         """
         await context.runs.ready()
+        if self.loop is not None:
+            self.blocked.set(round(self.loop.longest_s, 6))
         self.active.set(len(context.runs.by_thread))
         self.waiting.set(await context.store.thread_count("waiting"))
         self.queued.set(await context.store.queue_size("input"))

@@ -169,7 +169,7 @@ def test_a_recheck_sees_tools_that_came_or_went(folder):
 def test_an_unreadable_file_is_reported_with_the_reason(folder, registry, monkeypatch):
     file = write(folder, "a", plain())
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, max_bytes: int) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("graphflow.agents.registry.read_authored", refuse)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from graphflow.server.client_addresses import TrustedProxies
 from graphflow.server.connections import BoundedProtocol, OneLine, survive_exhaustion
 from graphflow.settings.table import ServerSettings
 
@@ -93,10 +95,17 @@ class Here:
     def __init__(self) -> None:
         self.loop, self.state = Loop(), ServerState()
         self.config = Config(echo, log_config=None, lifespan="off")
+        self.addresses: Counter[str] = Counter()
 
     def connect(self, bounds: ServerSettings = BOUNDS) -> tuple[BoundedProtocol, Wire]:
         protocol = BoundedProtocol(self.config, self.state, {}, self.loop, bounds=bounds)
         protocol.connection_made(wire := Wire())
+        return protocol, wire
+
+    def connect_from(self, wire: Wire, bounds: ServerSettings, proxies: TrustedProxies) -> tuple[BoundedProtocol, Wire]:
+        given: Any = {"bounds": bounds, "proxies": proxies, "addresses": self.addresses}
+        protocol = BoundedProtocol(self.config, self.state, {}, self.loop, **given)
+        protocol.connection_made(wire)
         return protocol, wire
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphflow import load_graph
+from graphflow import Bounds, load_graph
 from graphflow.agents.loader import load_agent
 from graphflow.authored_files import MAX_BYTES, read_authored
 from graphflow.cli.commands.validate import _checked, _relative
@@ -140,3 +140,18 @@ def test_validate_refuses_it(special: tuple[Path, str], given: list[str]):
     _, issues = _checked(app, given)
     assert any(why in issue.message for issue in issues)
     assert any("odd.json" in _relative(issue) for issue in issues)
+
+
+def test_the_bound_of_a_document_is_a_setting(tmp_path: Path):
+    """Files of agents, tools and viewports, and texts of agents."""
+    (tmp_path / "graphs" / "tools").mkdir(parents=True)
+    for name in ("graphs/agent.json", "graphs/tools/tool.backend"):
+        (tmp_path / name).write_text("{" + " " * 300 + "}")
+    app = make_application(tmp_path, environ={"GRAPHFLOW_BOUNDS_DOCUMENT_BYTES": "300"})
+    app.agents.reload()
+    text = "\n".join(issue.render() for issue in [*(e for a in app.agents.invalid() for e in a.errors), *app.errors()])
+    assert text.count("it has 302 bytes; the setting bounds.document_bytes allows what people write 300") == 2, text
+    with pytest.raises(DefinitionError, match=r"bounds\.document_bytes"):
+        app.load("{" + " " * 300 + "}")
+    with pytest.raises(DefinitionError, match=r"bounds\.document_bytes"):
+        load_graph(tmp_path / "graphs" / "agent.json", bounds=Bounds(document_bytes=300))

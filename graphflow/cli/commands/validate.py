@@ -87,6 +87,7 @@ def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
             tools=app.tools.names,
             providers=app.providers,
             users=app.users,
+            document_bytes=app.settings.bounds.document_bytes,
         )
         registry.reload()
     issues = [issue for agent in registry.list() for issue in agent.warnings]

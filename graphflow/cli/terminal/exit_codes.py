@@ -30,6 +30,7 @@ _BY_CODE = {
     "thread_waiting": WAITING,
     "rejected": WAITING,
     "budget_exceeded": LIMIT,
+    "limit_exceeded": LIMIT,
     "cancelled": INTERRUPTED,
 }
 
@@ -67,6 +68,9 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
             return "fix the places above, then `graphflow validate`"
         case "interrupt_not_found" | "answer_stale" | "answer_ambiguous":
             return "`graphflow inbox list` shows what is open"
+        case "limit_exceeded":
+            setting = detail.get("setting")
+            return f"raise {setting} in graphflow.toml, then `graphflow threads resume {thread}` continues"
         case "budget_exceeded":
             return f"`graphflow threads resume {thread} --budget {_limit(detail)}=VALUE` continues with a higher limit"
         case "store_failed" | "store_version_unsupported":

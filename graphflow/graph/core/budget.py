@@ -69,8 +69,11 @@ def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
 
 
 def is_spent(error: Mapping[str, Any]) -> bool:
-    """Whether the steps or the time are used up. Every node needs both, so no retry, error route or join can go on."""
-    return error["code"] == "budget_exceeded" and (error.get("detail") or {}).get("figure") in ("steps", "timeoutMs")
+    """Whether the steps, the time or the events are used up. Every node needs them, so no retry, error route or join can go on."""
+    code, detail = error["code"], error.get("detail") or {}
+    if code == "limit_exceeded":
+        return detail.get("setting") == "bounds.events"
+    return code == "budget_exceeded" and detail.get("figure") in ("steps", "timeoutMs")
 
 
 def add_usage(old: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from graphflow.bounds import DEFAULTS
 from graphflow.errors import StateError, error_dict
 from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
 from graphflow.graph.definition.whole_numbers import whole_numbers
+from graphflow.graph.definition.written_sizes import WrittenSizes
 from graphflow.messages import MESSAGE_TYPES, from_wire, misfit
+from graphflow.value_size import FIXED
 
 
 class Update(msgspec.Struct):
@@ -25,6 +28,8 @@ class Update(msgspec.Struct):
     """Key → new log entries."""
     merges: dict[str, dict[str, Any]]
     """Key → the changed entries of a `merge` map, so that a patch stores only those."""
+    size: int = 0
+    """About how many bytes were written; 0 for what has been counted before."""
 
 
 class Rules(Protocol):
@@ -217,9 +222,12 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
 class StateSchema:
     """The keys of one graph, and how writes to them combine."""
 
-    __slots__ = ("_appended", "_plain", "channels", "plain", "rules")
+    __slots__ = ("_appended", "_plain", "_sizes", "channels", "plain", "rules")
 
-    def __init__(self, channels: Iterable[Channel], rules: Rules | None = None) -> None:
+    def __init__(
+        self, channels: Iterable[Channel], rules: Rules | None = None, value_bytes: int = DEFAULTS.value_bytes
+    ) -> None:
+        self._sizes = WrittenSizes(value_bytes)
         self.channels = {channel.key: channel for channel in channels}
         self.rules = rules
         """None: the top-level types say all, and a write costs no more."""
@@ -245,15 +253,23 @@ class StateSchema:
 
         Raises:
             StateError: a key outside the schema, or a value of another type; nothing is written then.
+            LimitExceeded: a value is larger than its bound.
         """
         update = Update({}, {}, {})
         rules: Rules | None = None
+        size, short = 0, self._sizes.short
         for key, value in writes.items():
+            kind = type(value)
             # Exact type, not isinstance: a `bool` would pass as an `int`.
-            if type(value) in self._plain.get(key, ()):
+            if kind in self._plain.get(key, ()):
                 update.sets[key] = value
+                if kind is str and len(value) <= short:
+                    size += len(value)
+                elif kind not in FIXED:
+                    size += self._sizes.value(key, value)
                 continue
             if key not in replace and self._append(key, value, update):
+                size += self._sizes.items(key, value)
                 continue
             rules = self.rules
             channel = self.channels.get(key)
@@ -261,12 +277,19 @@ class StateSchema:
                 known = ", ".join(sorted(self.channels)) or "none"
                 raise StateError(f"{key!r} is not a state key; the schema has {known}", key=key)
             if channel.reduce == "replace":
-                update.sets[key] = freeze(channel.taken(value))
-            elif key in replace:
+                frozen = update.sets[key] = freeze(channel.taken(value))
+                size += self._sizes.value(key, frozen)
+                continue
+            if key in replace:
                 _replace(channel, value, update)
             else:
                 _REDUCERS.get(channel.reduce, self._reduce_function)(channel, state.get(key), value, update)
-        return update if rules is None else rules.checked(state, update)
+            size += self._sizes.entries(key, update.logs.get(key, ()))
+            size += self._sizes.items(key, update.merges.get(key, {}).values())
+        if rules is not None:
+            update = rules.checked(state, update)
+        update.size += size
+        return update
 
     def combine(self, state: State, writes: Mapping[str, Sequence[Any]]) -> Update:
         """What the writes of several branches do to `state`, in the order given.
@@ -323,7 +346,8 @@ class StateSchema:
             ) from error
         if self.rules is not None:
             new = self.rules.plain({channel.key: new})[channel.key]
-        update.sets[channel.key] = freeze(channel.taken(new, "result of the reducer"))
+        frozen = update.sets[channel.key] = freeze(channel.taken(new, "result of the reducer"))
+        update.size += self._sizes.value(channel.key, frozen)
 
 
 def _plain_types(channel: Channel) -> frozenset[type]:

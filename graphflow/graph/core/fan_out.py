@@ -171,7 +171,7 @@ class Branches:
         names = {opened.binds: opened.items[index]} if opened is not None and opened.binds else {}
         try:
             given = {} if body.given is None else body.given.evaluate(work.scope_at(frame, **names))
-        except ExpressionFailed as failure:
+        except NodeFailed as failure:
             # The frame is opened only to fail: the join then treats it like any other branch.
             work.change(child, fields)
             self._fail_frame(work, child, failure.as_dict(frame.node))

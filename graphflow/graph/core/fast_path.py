@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from graphflow.errors import ExpressionFailed, NodeFailed
+from graphflow.errors import NodeFailed
 from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.commands import Command, Commit, Ended, RunNode, Started
@@ -45,7 +45,7 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
         first = node.routes[0]
         taken = (first.to, None) if first.when is None else _taken(machine, frame, state, home, node, tick.out)
     # The machine is unchanged, so `full_path` may do all of it again and report the failure.
-    except (NodeFailed, ExpressionFailed):
+    except NodeFailed:
         return None
     if taken is None:
         return None
@@ -104,7 +104,7 @@ def _written(
     """The state and branch after the node's writes, the update, and the raw values that a branch keeps.
 
     Raises:
-        NodeFailed, ExpressionFailed: a value can't be computed or written.
+        NodeFailed: a value can't be computed or written.
     """
     updates = tick.updates
     if node.sets:
@@ -185,7 +185,7 @@ def _left(
         home = plan.graphs[frame.graph]
         try:
             out = result_of(home, frame, Scope(frame, limits_in(home, frame, machine.limits), machine.usage, {}))
-        except ExpressionFailed:
+        except NodeFailed:
             return None
     patch.fields = {"status": "done", "node": END}
     branch = frame.branch

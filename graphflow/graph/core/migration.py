@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import ExpressionFailed, StateError
+from graphflow.errors import NodeFailed, StateError
 from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.channels import Channel, Update, initial_update
 from graphflow.graph.core.commands import Request, Resolve
@@ -374,7 +374,7 @@ class _Planner:
             payload["message"] = question.message.evaluate(scope)
             if question.show is not None:
                 payload["show"] = question.show.evaluate(scope)
-        except ExpressionFailed as failure:
+        except NodeFailed as failure:
             self._problem(frame, f"question {interrupt.id}", f"it can't be asked anew: {failure.message}")
             return None
         expires = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.errors import BudgetExceeded, ExpressionFailed, NodeFailed
+from graphflow.errors import BudgetExceeded, NodeFailed
 from graphflow.graph.core.budget import exceeded
 from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, RunNode, Started
 from graphflow.graph.core.fan_out import Branches, takes_losses
@@ -216,7 +216,7 @@ def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
     if frame.graph != parent.graph:
         try:
             out = result_of(work.plan_of(frame), frame, work.scope_at(frame))
-        except ExpressionFailed as failure:
+        except NodeFailed as failure:
             fail_frame(work, number, failure.as_dict(frame.node))
             return
     if frame.branch is not None:

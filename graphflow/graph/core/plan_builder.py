@@ -59,9 +59,9 @@ def build_plan(
     channels = {name: channel_of(name, prop, kinds.reducer) for name, prop in properties.items()}
     declared = kinds.state_class(key) if isinstance(kinds, DeclaresStates) else None
     rules: Any = schema_rules(properties) if declared is None else declared.rules(channels)
-    schema = StateSchema(channels.values(), rules)
+    schema = StateSchema(channels.values(), rules, bounds.value_bytes)
     view = rules.view if declared is not None and rules.shows else None
-    environment = Environment.of(document)
+    environment = Environment.of(document, bounds)
     nodes = {
         name: _build_node(name, node, document, environment, kinds, checked, table, key, view)
         for name, node in document.nodes.items()
@@ -90,12 +90,11 @@ def build_plan(
         has_messages="messages" in schema.channels and schema.channels["messages"].reduce == "messages",
         run_keys=tuple(k for k, channel in schema.channels.items() if channel.scope == "run"),
         graphs=table,
+        bounds=bounds,
         monitor=_monitor(checked),
     )
     table[key] = plan
-    if graphs is None and bounds is not DEFAULTS:  # of all graphs of the table, at its root
-        table.update({name: msgspec.structs.replace(made, bounds=bounds) for name, made in table.items()})
-    return table[key]
+    return plan
 
 
 def _monitor(checked: CheckedDocument) -> InvariantMonitor | None:
@@ -124,7 +123,7 @@ def _build_node(
         form = kind = "parallel" if node.map is None else "map"
     elif node.graph is not None:
         form = kind = "graph"
-        graph = _build_subgraph(node.graph, name, kinds, checked, table, key)
+        graph = _build_subgraph(node.graph, name, environment.bounds, kinds, checked, table, key)
     else:
         use = node.use or ""
         found = kinds.find(use)
@@ -180,6 +179,7 @@ def _with_view(run: NodeFunction, view: Callable[[State], Any]) -> NodeFunction:
 def _build_subgraph(
     ref: str | dict[str, Any],
     name: str,
+    bounds: Bounds,
     kinds: Kinds,
     checked: CheckedDocument,
     table: dict[str, Plan],
@@ -192,7 +192,8 @@ def _build_subgraph(
     """
     graph = ref if isinstance(ref, str) else f"{key}/{name}"
     if graph not in table:
-        build_plan(checked.subgraphs[ref if isinstance(ref, str) else name], kinds, key=graph, graphs=table)
+        below = checked.subgraphs[ref if isinstance(ref, str) else name]
+        build_plan(below, kinds, bounds=bounds, key=graph, graphs=table)
     return graph
 
 
@@ -214,7 +215,9 @@ def _build_fan(
         graph, start, given = None, body.do, None
         if isinstance(body.do, GraphRef):
             given = compile_template(input_of(node, body), environment, check=False)
-            graph = _build_subgraph(body.do.graph, body_name(name, body.branch), kinds, checked, table, key)
+            graph = _build_subgraph(
+                body.do.graph, body_name(name, body.branch), environment.bounds, kinds, checked, table, key
+            )
             start = table[graph].start
         assert isinstance(start, str)
         seen = frozenset(places[other] for other in before[body.branch])

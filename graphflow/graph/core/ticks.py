@@ -125,8 +125,9 @@ class Resumed(Tick):
 
 
 class Deadline(Tick):
-    """The run's active time is used up."""
+    """The run's active time is used up, or what `error` says."""
 
+    error: dict[str, Any] | None = None
     partials: dict[int, Any] = msgspec.field(default_factory=dict)
     """Frame → the message as far as it came (E15)."""
 

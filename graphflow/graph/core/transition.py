@@ -148,10 +148,10 @@ def _on_deadline(work: UnitOfWork, tick: Deadline) -> None:
     # The time limit belongs to the run, so one failure is enough: it starts at a leaf, which keeps its partial text,
     # and finds no retry or error route on its way up (`is_spent`).
     leaves = [f.number for f in work.table.values() if f.status in ("ready", "backoff")]
-    error = exceeded("timeoutMs", limit, work.get("active_ms"))
+    error = tick.error or exceeded("timeoutMs", limit, work.get("active_ms")).as_dict()
     if leaves:
         leaf = leaves[0]
-        fail(work, leaf, error.as_dict(work.table[leaf].node), partial=tick.partials.get(leaf), final=True)
+        fail(work, leaf, {**error, "node": work.table[leaf].node}, partial=tick.partials.get(leaf), final=True)
 
 
 def _on_migrated(work: UnitOfWork, tick: Migrated) -> None:

@@ -376,4 +376,4 @@ def _joined_updates(first: Update, second: Update) -> Update:
     merges = dict(first.merges)
     for key, changed in second.merges.items():
         merges[key] = {**merges.get(key, {}), **changed}
-    return Update({**first.sets, **second.sets}, logs, merges)
+    return Update({**first.sets, **second.sets}, logs, merges, first.size + second.size)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphflow.authored_files import read_authored
+from graphflow.authored_files import MAX_BYTES, read_authored
 from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.json_scanner import Scanned, scan
 
@@ -86,7 +86,7 @@ def parse_source(text: str, *, file: str | None = None, strict: bool = True) -> 
     return Source(text, scanned, file=file, errors=issues)
 
 
-def read_source(path: str | Path, *, strict: bool = True) -> Source:
+def read_source(path: str | Path, *, strict: bool = True, max_bytes: int = MAX_BYTES) -> Source:
     """The source behind a file.
 
     Raises:
@@ -95,7 +95,7 @@ def read_source(path: str | Path, *, strict: bool = True) -> Source:
     # Bytes and not text: the place of the first byte that is not UTF-8 is part of the error.
     name = str(path)
     try:
-        content = read_authored(path)
+        content = read_authored(path, max_bytes)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise DefinitionError(

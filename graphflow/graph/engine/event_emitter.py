@@ -30,6 +30,10 @@ UNLOGGED = frozenset({
 """Events that the stored log leaves out: live-only ones, and start and end of blocks, whose snapshots replace them."""
 
 
+NEVER = 1 << 62
+"""A number that no event has."""
+
+
 class EventEmitter:
     """The events of one epoch.
 
@@ -61,6 +65,10 @@ class EventEmitter:
         self.calls = AnnouncedCalls(complete=seq == 0)
         """The calls that readers know of."""
         self.plan = plan
+        self.most = NEVER
+        """Number of the last event that the run may send before it is ended."""
+        self.on_most: Callable[[bool], None] | None = None
+        """Is told once that there are more; whether the event came from the code of a node."""
         self._stamp = stamp
         self._blocks = 0
 
@@ -82,6 +90,9 @@ class EventEmitter:
             watcher(event)
         if self.sink is not None:
             self.sink(event)
+        if self.seq > self.most and self.on_most is not None:
+            self.most = NEVER  # how the run ends is sent in any case
+            self.on_most(type(event) in LIVE_ONLY)
 
     def emit_start(self, *events: Event) -> int:
         """Sends what a run begins with, before its first tick; returns a time for that tick, which is not before theirs.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from graphflow.errors import Fenced, GraphflowError
+from graphflow.errors import Fenced, GraphflowError, LimitExceeded
 from graphflow.events import (
     Event,
     InterruptResolve,
@@ -32,7 +32,7 @@ from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.interrupts import ENDED_BY_PERSON
 from graphflow.graph.core.machine import Interrupt, Machine
 from graphflow.graph.core.plan import Plan
-from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Expired, Signalled
+from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Deadline, Expired, Signalled
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
@@ -41,6 +41,7 @@ from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.ports import Logged
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
+from graphflow.graph.engine.state_bound import StateBound
 from graphflow.graph.engine.timers import Timers
 
 YIELD_EVERY = 64
@@ -64,11 +65,13 @@ class Executor:
     def __init__(self, run: Run, *, hold_ms: int = HOLD_MS, checkpoint_id: str | None = None) -> None:
         self.run, self.events = run, run.events
         run.feed = self.feed
+        run.events.most, run.events.on_most = run.plan.bounds.events, self._exceed_events
         self.waiters = AnswerWaiters(run, hold_ms)
         self.runs = NodeRuns(run, self.waiters)
         self.tasks = Scheduler(run, self.runs, self.waiters)
         self.commits = Commits(run, self.tasks, checkpoint_id)
         self.timers = Timers(run, self.runs)
+        self._bound = StateBound(run.plan.bounds.state_bytes)
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
         self.resuming: Event | None = None
@@ -149,6 +152,7 @@ class Executor:
 
         Raises:
             CodecError: the tick's change can't be stored; nothing has happened then.
+            LimitExceeded: the state would become too large; the same.
             StoreError: an earlier commit failed.
         """
         run = self.run
@@ -159,6 +163,7 @@ class Executor:
         machine, commands = advance(run.plan, run.machine, tick)
         commit = commands[0]
         assert isinstance(commit, Commit)
+        self._bound.admit(tick, commit)
         # Encoded before anything changes: a value that can't be stored fails its node, and the machine is as it was.
         prepared = None if run.journal is None else run.journal.prepare(commit)
         run.machine = machine
@@ -412,6 +417,30 @@ class Executor:
         partials = self.runs.partials("cancelled")
         self.runs.close_blocks()
         self.feed(self._tick(Cancel, partials=partials))
+        self.tasks.cancel_caller()
+
+    def _exceed_events(self, from_node: bool) -> None:
+        """Ends a run that has sent as many events as it may.
+
+        Args:
+            from_node: the code of a node has sent the last one: it may never wait. Another one was sent within a tick.
+        """
+        if from_node:
+            self._fail_for_events()
+        else:
+            self.timers.later(0, self._fail_for_events)
+
+    def _fail_for_events(self) -> None:
+        run, most = self.run, self.run.plan.bounds.events
+        if run.closed or self.machine.status != "running":
+            run.events.most = run.events.seq  # it waits: the next event comes when it goes on
+            return
+        failure = LimitExceeded(
+            "events", most, f"the run has sent more than {most:,} events", "send fewer, or raise it"
+        )
+        partials = self.runs.partials("error")
+        self.runs.close_blocks()
+        self.feed(self._tick(Deadline, error=failure.as_dict(), partials=partials))
         self.tasks.cancel_caller()
 
     def leave(self) -> None:

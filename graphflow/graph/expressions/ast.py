@@ -107,6 +107,17 @@ class Opaque(msgspec.Struct, frozen=True):
     end: int
 
 
+class Loop(msgspec.Struct, frozen=True):
+    """A comprehension: `list.map(variable, …)` and its siblings."""
+
+    start: int
+    """Of what it goes through."""
+    opens: int
+    """Its parenthesis."""
+    end: int
+    variable: str
+
+
 Node = Path | Constant | ListOf | MapOf | Choice | Unary | Binary | Opaque
 
 
@@ -121,3 +132,6 @@ class Outline(msgspec.Struct, frozen=True):
     """Offset and text of each whole-number literal, for hints."""
     calls: tuple[tuple[int, str], ...] = ()
     """Offset and name of each function and method."""
+    loops: tuple[Loop, ...] = ()
+    uses: tuple[tuple[int, str], ...] = ()
+    """Offset and name of each place that names the variable of a comprehension."""

@@ -18,6 +18,7 @@ from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
 from graphflow.graph.expressions.diagnostics import literal_patterns, reworded, unknown_functions
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.growth import Growth, key_of
 from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
 from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
@@ -129,7 +130,7 @@ def _compose(outline: Outline, node: Node, environment: Environment) -> Evaluate
             return lambda scope: {key: part(scope) for key, part in values}
         case Choice():
             return _choice(outline, node, environment)
-    converted = _Converted(outline, node.start, node.end, environment).evaluate
+    converted = _Converted(outline, node, environment).evaluate
     return decided(node, environment, _reader, converted) or converted
 
 
@@ -158,13 +159,15 @@ def _reader(path: Path, environment: Environment) -> Read:
 class _Converted:
     """A span of the expression that CEL evaluates; compiled by its first evaluation."""
 
-    __slots__ = ("_environment", "_paths", "_program", "_reads", "_text", "_width")
+    __slots__ = ("_environment", "_growth", "_keys", "_paths", "_program", "_reads", "_text", "_width")
 
-    def __init__(self, outline: Outline, start: int, end: int, environment: Environment) -> None:
-        rewritten = rewrite(outline, start, end, environment.variable_type)
+    def __init__(self, outline: Outline, node: Node, environment: Environment) -> None:
+        rewritten = rewrite(outline, node.start, node.end, environment.variable_type)
+        self._growth = Growth(outline, node, environment.bounds.value_bytes)
         self._text, self._width, self._environment = rewritten.text, rewritten.width, environment
         self._reads = tuple((name, _loader(path, kind, environment)) for name, kind, path in rewritten.variables)
         self._paths = {name: path for name, _, path in rewritten.variables}
+        self._keys = {name: key_of(path) for name, path in self._paths.items()}
         self._program: cel_library.Program | None = None
 
     def evaluate(self, scope: Scope) -> Any:
@@ -182,6 +185,7 @@ class _Converted:
                 literals[name] = cel_library.literal(
                     cel_library.to_plain(_reader(self._paths[name], self._environment)(scope))
                 )
+        self._growth.check({self._keys[name]: value for name, value in (*data.items(), *literals.items())})
         program = self._program
         try:
             if literals:
@@ -189,7 +193,7 @@ class _Converted:
                 program = cel_library.compile_with_literals(self._text, self._width, literals)
             elif program is None:
                 program = self._program = cel_library.compile_program(self._text, self._width)
-            return program.run(data)
+            return self._growth.check_made(program.run(data))
         except cel_library.CelError as error:
             if missing:
                 # CEL needed the missing value after all; its own error would only name the rewritten variable.

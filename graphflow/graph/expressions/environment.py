@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
 from graphflow.graph.expressions.ast import Index, Path, PathStep
 from graphflow.suggestions import Suggestion, choose, listed, nearest
@@ -52,11 +53,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Variable (`input`, `out`, `answer`) → JSON Schema, where one is known: types of bare paths come from it."""
     absent: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Variable that exists in other places only → the reason why it does not here."""
+    bounds: Bounds = DEFAULTS
+    """How large a value an expression may make."""
     loose: frozenset[str] = frozenset()
     """Variables, or `ANY_VARIABLE`, whose names are not checked, because a reported error hides their declaration."""
 
     @classmethod
-    def of(cls, document: GraphDefinition) -> Environment:
+    def of(cls, document: GraphDefinition, bounds: Bounds = DEFAULTS) -> Environment:
         """Every variable that some place of the document has."""
         properties = document.state.get("properties")
         return cls(
@@ -64,6 +67,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             nodes=frozenset(document.nodes),
             names=frozenset(node.as_ for node in document.nodes.values() if node.as_),
             schemas={"input": document.input} if document.input is not None else {},
+            bounds=bounds,
         )
 
     def having(self, **schemas: Any) -> Environment:

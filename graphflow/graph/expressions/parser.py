@@ -20,6 +20,7 @@ from graphflow.graph.expressions.ast import (
     Constant,
     Index,
     ListOf,
+    Loop,
     MapOf,
     Node,
     Opaque,
@@ -118,7 +119,15 @@ def parse(text: str) -> Outline:
     kind, word, at = parser.token
     if kind != "end":
         raise ExpressionSyntaxError(f"unexpected {word!r} after the expression", at)
-    return Outline(text, root, tuple(parser.paths), tuple(parser.integers), tuple(parser.calls))
+    return Outline(
+        text,
+        root,
+        tuple(parser.paths),
+        tuple(parser.integers),
+        tuple(parser.calls),
+        tuple(parser.loops),
+        tuple(parser.uses),
+    )
 
 
 class _Parser:
@@ -135,6 +144,8 @@ class _Parser:
         self.paths: list[Path] = []
         self.integers: list[tuple[int, str]] = []
         self.calls: list[tuple[int, str]] = []
+        self.loops: list[Loop] = []
+        self.uses: list[tuple[int, str]] = []
 
     # --- tokens
 
@@ -250,7 +261,7 @@ class _Parser:
             return self._step(node, key.value, start)
         # A variable of a macro exists only inside CEL: an index that uses one can't be read by reference.
         if self._bound_uses == bound_before and not isinstance(key, Constant):
-            outline = Outline(self.text, key, tuple(self.paths[seen:]))
+            outline = Outline(self.text, key, tuple(self.paths[seen:]), loops=tuple(self.loops), uses=tuple(self.uses))
             # The index reads its own paths; left here they would be converted a second time for the whole.
             del self.paths[seen:]
             return self._step(node, Index(outline), start)
@@ -261,7 +272,11 @@ class _Parser:
             self._take()
             self._take()
             return self._tested(node, "size", start)
+        opens = self.token[2]
+        variable = self._peek()[1]
         self._arguments(macro=name in _MACROS)
+        if name in _MACROS:
+            self.loops.append(Loop(start, opens, self._last_end, variable))
         return Opaque(start, self._last_end)
 
     def _tested(self, path: Path, test: str, start: int) -> Path:
@@ -323,6 +338,7 @@ class _Parser:
             return self._call(word, at)
         if word in self._bound:
             self._bound_uses += 1
+            self.uses.append((at, word))
             return Opaque(at, self._last_end)
         if word in TYPE_NAMES:
             return Opaque(at, self._last_end)

@@ -14,7 +14,9 @@ from graphflow.graph.definition.types import Hole
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.compiler import Expression, Ref, Scope, compile_expression
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.growth import too_large
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
+from graphflow.value_size import size_of, text_size
 
 Evaluate = Callable[[Scope], Any]
 
@@ -122,7 +124,11 @@ def _text(text: str, environment: Environment, check: bool, pointer: str, issues
     except ExpressionSyntaxError as error:
         issues.append(Issue(pointer=pointer, message=error.message, hint=error.hint, kind="syntax"))
         sound = False
-    return _joined(pieces) if sound else Template(evaluate=lambda scope: None, sketch=Hole("dyn", text))
+    return (
+        _joined(pieces, environment.bounds.value_bytes)
+        if sound
+        else Template(evaluate=lambda scope: None, sketch=Hole("dyn", text))
+    )
 
 
 def _folded(expression: Expression) -> str | Expression:
@@ -130,7 +136,7 @@ def _folded(expression: Expression) -> str | Expression:
     return expression.evaluate({}) if expression.is_constant and expression.type == "string" else expression
 
 
-def _joined(pieces: list[str | Expression]) -> Template:
+def _joined(pieces: list[str | Expression], most: int) -> Template:
     if len(pieces) == 1 and isinstance(pieces[0], Expression):
         only = pieces[0]
         if only.is_constant:
@@ -144,21 +150,33 @@ def _joined(pieces: list[str | Expression]) -> Template:
             merged.append(piece)
     if all(isinstance(piece, str) for piece in merged):
         return Template("".join(piece for piece in merged if isinstance(piece, str)))
-    makers: list[str | Evaluate] = [piece if isinstance(piece, str) else _rendering(piece) for piece in merged]
+    makers: list[str | Evaluate] = [piece if isinstance(piece, str) else _rendering(piece, most) for piece in merged]
+    shown = "".join(piece if isinstance(piece, str) else "${" + piece.source + "}" for piece in merged)
 
     def evaluate(scope: Scope) -> str:
-        return "".join([make if isinstance(make, str) else make(scope) for make in makers])
+        texts: list[str] = []
+        size = 0
+        for make in makers:
+            text = make if isinstance(make, str) else make(scope)
+            # Counted before they are joined: each may be as large as the state.
+            size += text_size(text)
+            if size > most:
+                raise too_large(shown, most)
+            texts.append(text)
+        return "".join(texts)
 
     expressions = [piece for piece in merged if isinstance(piece, Expression)]
     refs = [ref for piece in expressions for ref in piece.refs]
     return Template(evaluate=evaluate, sketch=Hole("string", "".join(map(str, merged))), refs=refs)
 
 
-def _rendering(expression: Expression) -> Evaluate:
+def _rendering(expression: Expression, most: int) -> Evaluate:
     def make(scope: Scope) -> str:
         value = expression.evaluate(scope)
         if type(value) is str:
             return value
+        if size_of(value, most) > most:
+            raise too_large(expression.source, most)
         try:
             return render(value)
         except (cel_library.Unconvertible, TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import GraphflowError, StateError, ThreadWaiting
+from graphflow.errors import GraphflowError, LimitExceeded, StateError, ThreadWaiting
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
 from graphflow.graph.core.machine import Machine
@@ -16,6 +16,7 @@ from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
 from graphflow.graph.definition.types import show
 from graphflow.suggestions import choose
+from graphflow.value_size import size_of
 
 UNFINISHED = ("running", "waiting")
 """Statuses of a run that can be cancelled; `running` without a driver is one whose process died."""
@@ -26,7 +27,11 @@ def checked_input(plan: Plan, given: Any) -> Any:
 
     Raises:
         GraphflowError: `invalid_input`, it does not fit.
+        LimitExceeded: it is too large.
     """
+    most = plan.bounds.value_bytes
+    if size_of(given, most) > most:
+        raise LimitExceeded("value_bytes", most, f"the input has more than {most:,} bytes")
     from graphflow.graph.definition.json_schema import compile_schema
 
     checker = compile_schema(plan.input_schema)

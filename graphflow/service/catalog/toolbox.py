@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePath
+from typing import Any
 
 from graphflow.errors import Issue, summed_up
 from graphflow.service.catalog.watched_folders import Contents, WatchedFolder
@@ -37,16 +38,19 @@ class Toolbox:
         self, settings: Settings, registered: ToolRegistry, changed: Callable[[ToolRegistry], Awaitable[None]]
     ) -> None:
         self._registered, self._changed = registered, changed
-        interval_ms = settings.agents.refresh_interval_ms
+        watched: dict[str, Any] = {
+            "interval_ms": settings.agents.refresh_interval_ms,
+            "document_bytes": settings.bounds.document_bytes,
+        }
         self._tool_folder = WatchedFolder(
-            settings.tools.dir, SUFFIXES, take=self._take_tools, is_whole=_is_json, interval_ms=interval_ms
+            settings.tools.dir, SUFFIXES, take=self._take_tools, is_whole=_is_json, **watched
         )
         self._viewport_folder = WatchedFolder(
             settings.viewports.dir,
             VIEWPORT_SUFFIXES,
             take=self._take_viewports,
             is_whole=_is_whole_viewport,
-            interval_ms=interval_ms,
+            **watched,
         )
         # Read at once, not by `refresh`: agents are checked against the tools before anything runs.
         folder = self._tool_folder

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from graphflow.agents.polling import folder_changes, until_sure
+from graphflow.authored_files import MAX_BYTES
 from graphflow.tools.files.tool_files import read_folder
 
 Contents = Mapping[str, bytes | str]
@@ -23,6 +24,7 @@ class WatchedFolder:
         take: activates the files; never called twice at a time.
         is_whole: whether a file looks complete; another may be half written and is read again before that is believed.
         interval_ms: how often `watch` looks by itself.
+        document_bytes: largest file.
         sleep: waits; tests give their own.
     """
 
@@ -34,18 +36,19 @@ class WatchedFolder:
         take: Callable[[Contents], Awaitable[None]],
         is_whole: Callable[[str, bytes | str], bool],
         interval_ms: int,
+        document_bytes: int = MAX_BYTES,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.folder = Path(folder)
         self._suffixes, self._take, self._is_whole = suffixes, take, is_whole
-        self._interval_ms, self._sleep = interval_ms, sleep
+        self._interval_ms, self._sleep, self._document_bytes = interval_ms, sleep, document_bytes
         self.contents: Contents = {}
         """Those in service."""
         self._lock = asyncio.Lock()
 
     def read(self) -> Contents:
         """The files as they are now, which are those in service from here on."""
-        self.contents = read_folder(self.folder, self._suffixes)
+        self.contents = read_folder(self.folder, self._suffixes, self._document_bytes)
         return self.contents
 
     async def refresh(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any
 
-from graphflow.authored_files import read_authored
+from graphflow.authored_files import MAX_BYTES, read_authored
 from graphflow.errors import Issue
 from graphflow.tools.files.tool_file_parser import (
     FIELDS,
@@ -58,19 +58,19 @@ def load_tool_files(folder: Path, registry: ToolRegistry) -> ToolFiles:
     return next_tool_files(ToolFiles(), folder, read_folder(folder, SUFFIXES), registry)
 
 
-def read_folder(folder: Path, suffixes: tuple[str, ...]) -> dict[str, bytes | str]:
+def read_folder(folder: Path, suffixes: tuple[str, ...], max_bytes: int = MAX_BYTES) -> dict[str, bytes | str]:
     """File name → the file's bytes, or why it can't be read; hidden files are skipped."""
     try:
         found = sorted(file for file in folder.glob("[!.]*") if file.suffix in suffixes and not file.is_dir())
     except OSError:
         return {}
     # All contents before anything is parsed: the table is made of one look at the folder.
-    return {file.name: _content(file) for file in found}
+    return {file.name: _content(file, max_bytes) for file in found}
 
 
-def _content(file: Path) -> bytes | str:
+def _content(file: Path, max_bytes: int) -> bytes | str:
     try:
-        return read_authored(file)
+        return read_authored(file, max_bytes)
     # Without the path, which the error of the file names anyway.
     except OSError as error:
         return error.strerror or type(error).__name__

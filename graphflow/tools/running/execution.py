@@ -19,6 +19,7 @@ from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.running.circuit_breaker import BREAKING_CODES, CircuitBreaker
+from graphflow.tools.running.output_bound import bounded
 
 _CUT_OFF = ("timeout", "connection")
 """Failures after which the call may still have taken effect."""
@@ -41,12 +42,19 @@ class CallExecution:
     """Runs calls for a `ToolRunner`; see there for what the arguments mean."""
 
     def __init__(
-        self, *, breaker: CircuitBreaker, timeout_s: float, legacy: bool, monotonic: Callable[[], float]
+        self,
+        *,
+        breaker: CircuitBreaker,
+        timeout_s: float,
+        legacy: bool,
+        monotonic: Callable[[], float],
+        max_bytes: int,
     ) -> None:
         self._breaker = breaker
         self._timeout_s = timeout_s
         self._legacy = legacy
         self._monotonic = monotonic
+        self._max_bytes = max_bytes
 
     async def run(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
         """The result of running the tool once. A refusal by the circuit breaker is recorded too, so a re-entry agrees."""
@@ -84,7 +92,10 @@ class CallExecution:
         try:
             async with deadline:
                 value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
-            return wrap(value, legacy=self._legacy, tool=tool.name)
+            value = bounded(value, self._max_bytes, tool.name)
+            # Once more: objects of the user's classes are measured as what they become.
+            result: ToolResult = bounded(wrap(value, legacy=self._legacy, tool=tool.name), self._max_bytes, tool.name)
+            return result
         # The engine's own errors end the node; a model could only misread them as the tool's.
         except (StoreError, BudgetExceeded, Terminated):
             raise

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphflow.approval_mode import ApprovalMode
+from graphflow.bounds import DEFAULTS
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.context import RunnerContext
@@ -58,6 +59,7 @@ class ToolRunner:
         approval: the mode for agents that say nothing (`AGENT_TOOLS_APPROVAL_MODE`).
         timeout_s: seconds, for tools that name none.
         max_result_chars: longest text of a result that the model gets.
+        max_output_bytes: most that is kept of what a tool gives.
         legacy: read dicts of the older result format (`ENABLE_LEGACY_ADAPTER`).
         breaker: default: 3 straight failures open a tool's circuit for 300 s.
         rules: standing rules about calls; default: none.
@@ -71,6 +73,7 @@ class ToolRunner:
         approval: ApprovalMode | None = "AUTO",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         max_result_chars: int = DEFAULT_MAX_CHARS,
+        max_output_bytes: int = DEFAULTS.tool_output_bytes,
         legacy: bool = True,
         breaker: CircuitBreaker | None = None,
         rules: RuleSource | None = None,
@@ -81,7 +84,9 @@ class ToolRunner:
         self._max_chars = max_result_chars
         self._gate = ApprovalGate(self.approval, rules or NoRules())
         breaker = breaker or CircuitBreaker(monotonic)
-        self._execution = CallExecution(breaker=breaker, timeout_s=timeout_s, legacy=legacy, monotonic=monotonic)
+        self._execution = CallExecution(
+            breaker=breaker, timeout_s=timeout_s, legacy=legacy, monotonic=monotonic, max_bytes=max_output_bytes
+        )
 
     async def run_all(
         self,

@@ -1,0 +1,74 @@
+"""How large a value is, without encoding it: about the bytes that it takes in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
+from typing import Any
+
+import msgspec
+
+FIXED: frozenset[type] = frozenset({int, float, bool, type(None)})
+"""Types whose values are small; an `int` of many digits is looked at all the same."""
+_TEXTS = frozenset({str})
+_WHOLE = frozenset({int})
+_NUMBER = 9
+
+
+def text_size(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    # Half a surrogate pair has three bytes, as a whole character of its range would have.
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def size_of(value: Any, limit: int) -> int:
+    """The bytes of a value; counting ends once they are more than `limit`.
+
+    What a value holds twice counts twice: stored or rendered, it is written twice.
+    """
+    kind = type(value)
+    if kind is str:
+        return len(value) if len(value) > limit else text_size(value)
+    total = 0
+    rest = [value]
+    # A stack and not recursion: nothing has checked yet how deep the value is.
+    while rest:
+        value = rest.pop()
+        kind = type(value)
+        if kind is str:
+            total += 1 + (len(value) if len(value) > limit else text_size(value))
+        elif kind in FIXED:
+            total += _NUMBER if kind is not int else 1 + (value.bit_length() >> 3)
+        elif isinstance(value, Mapping):
+            total += len(value)
+            if total <= limit:
+                total += _add(list(value), rest) + _add(list(value.values()), rest)
+        elif isinstance(value, bytes | bytearray | str):
+            total += len(value)
+        elif isinstance(value, Sequence | AbstractSet):
+            total += len(value)
+            if total <= limit:
+                total += _add(value, rest)
+        elif isinstance(value, msgspec.Struct):
+            rest += [getattr(value, name) for name in value.__struct_fields__]
+        else:
+            total += _NUMBER
+            if is_dataclass(value):
+                rest += list(getattr(value, "__dict__", {}).values())
+        if total > limit:
+            break
+    return total
+
+
+def _add(items: Any, rest: list[Any]) -> int:
+    """The size of items that are all texts or all numbers, at once; others are left for later."""
+    kinds = set(map(type, items))
+    if kinds <= _TEXTS:
+        return sum(map(len, items)) if all(map(str.isascii, items)) else sum(map(text_size, items))
+    if kinds == _WHOLE:
+        return (sum(map(int.bit_length, items)) >> 3) + len(items)
+    if kinds <= FIXED and int not in kinds:
+        return _NUMBER * len(items)
+    rest.extend(items)
+    return 0

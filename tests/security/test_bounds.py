@@ -1,0 +1,295 @@
+"""Bounds of a run: a value, the state. Beyond one the run ends with `limit_exceeded`, nothing is lost, and a resume goes on."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+import graphflow
+from graphflow import Bounds, Graph, MemoryCheckpointer, SqliteCheckpointer, load_graph
+from graphflow.errors import GraphflowError, LimitExceeded
+from graphflow.events import RunError
+from graphflow.graph.expressions.compiler import compile_expression
+from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.templates import compile_template
+from graphflow.value_size import size_of
+
+SMALL = Bounds(value_bytes=10_000, state_bytes=40_000)
+KEYS = {
+    "text": {"type": "string", "default": ""},
+    "items": {"type": "array", "default": []},
+    "log": {"type": "array", "default": [], "x-reducer": "append"},
+    "map": {"type": "object", "default": {}, "x-reducer": "merge"},
+    "any": {},
+    "n": {"type": "integer", "default": 0},
+}
+MIB = 1024 * 1024
+
+
+def document(set_: dict[str, str], *, rounds: int = 1, **more: Any) -> dict[str, Any]:
+    """A node that writes `set_`, in a cycle of so many rounds."""
+    routes: Any = [{"if": f"state.n < {rounds}", "to": "grow"}, {"to": "end"}] if rounds > 1 else "end"
+    return {
+        "graphflow": "1",
+        "state": {"type": "object", "properties": KEYS},
+        "start": "grow",
+        "budget": {"maxSteps": 1_000},
+        "nodes": {"grow": {"use": "fn:some", "set": {**set_, "n": "state.n + 1"}, "next": routes}},
+        **more,
+    }
+
+
+def app(doc: dict[str, Any], *, bounds: Bounds = SMALL, out: Any = "x" * 4_000, store: Any = None) -> Any:
+    return load_graph(doc, functions={"some": lambda: out}, checkpointer=store, bounds=bounds)
+
+
+def limit(error: Any) -> tuple[str, str]:
+    return error["code"], error["detail"]["setting"]
+
+
+VALUE = "limit_exceeded", "bounds.value_bytes"
+STATE = "limit_exceeded", "bounds.state_bytes"
+
+
+@pytest.mark.parametrize(
+    ("set_", "rounds"),
+    [
+        ({"text": "out + out + out"}, 1),
+        ({"text": "state.text + state.text + 'ab'"}, 20),
+        ({"text": "size(state.text) < 5 ? out + out + out : 'short'"}, 1),
+        ({"items": "[out, out, out]"}, 1),
+        ({"items": "[state.items, state.items]"}, 40),
+        ({"any": "{'a': out, 'b': [out, {'c': out}]}"}, 1),
+        ({"items": "[1, 2, 3].map(x, out)"}, 1),
+        ({"items": "[1, 2].map(x, [1, 2].map(y, out))"}, 1),
+        ({"log": "[[out, out, out]]"}, 1),
+        ({"map": "{'k': out + out + out}"}, 1),
+        ({"map": "{'k': [state.map, state.map]}"}, 40),
+        ({"text": "string(bytes(out + out + out))"}, 1),
+    ],
+)
+async def test_an_expression_that_multiplies_its_values_is_refused(set_, rounds):
+    result = await app(document(set_, rounds=rounds)).run()
+    assert result.status == "failed"
+    assert limit(result.error) == VALUE
+    assert result.error["node"] == "grow"
+
+
+@pytest.mark.parametrize(
+    "source", ["+".join(["state.text"] * 80), "[" + ",".join(["state.text"] * 80) + "].map(x, x + x)"]
+)
+def test_nothing_of_a_value_that_is_refused_is_built(source):
+    """80 times 16 MiB; the memory that Python allocates, since CEL's is not reached."""
+    expression = compile_expression(source, Environment(state={"text": {"type": "string"}}), check=False)
+    state = {"text": "x" * (16 * MIB)}
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded):
+            expression.evaluate({"state": state})
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "state.rows.map(r, r.name)",
+        "state.rows.map(r, r.name + ': ' + state.text)",
+        "state.rows.map(r, r.parts.map(p, p + r.name))",
+        "state.rows.filter(r, r.parts.exists(p, p == state.text))",
+        "state.rows.all(r, r.name != state.text)",
+        "state.long == state.long || state.long + state.long == ''",
+        "size(state.long + state.long) > 5 ? 'long' : 'short'",
+    ],
+)
+def test_ordinary_expressions_over_much_data_are_not_refused(source):
+    """A bound that guesses must not refuse what people write: 1,000 rows of ten parts, a text of 9 MiB."""
+    rows = [{"name": f"row {n}", "parts": ["part"] * 5} for n in range(500)]
+    state = {"rows": rows, "text": "a title", "long": "x" * (9 * MIB)}
+    environment = Environment(state={"rows": {"type": "array"}, "text": {"type": "string"}, "long": {"type": "string"}})
+    assert compile_expression(source, environment, check=False).evaluate({"state": state}) is not None
+
+
+@pytest.mark.parametrize("template", ["${state.text}${state.text}${state.text}", {"a": ["-${state.items}-"]}])
+def test_a_template_is_counted_before_it_is_joined(template):
+    environment = Environment(state=KEYS, bounds=SMALL)
+    state = {"text": "x" * 4_000, "items": ["x" * 4_000] * 3}
+    with pytest.raises(LimitExceeded) as caught:
+        compile_template(template, environment).evaluate({"state": state})
+    assert caught.value.detail["setting"] == "bounds.value_bytes"
+
+
+@pytest.mark.parametrize("store", [None, "memory", "sqlite"])
+async def test_a_value_of_python_code_is_refused_and_the_run_goes_on_once_the_bound_is_raised(store, tmp_path):
+    given = {None: None, "memory": MemoryCheckpointer(), "sqlite": SqliteCheckpointer(tmp_path / "t.db")}[store]
+    made: list[str] = []
+
+    def graph(bounds: Bounds) -> Any:
+        builder = Graph({"type": "object", "properties": KEYS})
+
+        @builder.node(next="large")
+        async def first(state: Any) -> dict[str, Any]:
+            made.append("first")
+            return {"n": 1}
+
+        @builder.node(next="end")
+        async def large(state: Any) -> dict[str, Any]:
+            made.append("large")
+            return {"text": "é" * 6_000}
+
+        return builder.compile(checkpointer=given, bounds=bounds)
+
+    result = await graph(SMALL).run({}, "t")
+    assert result.status == "failed"
+    assert limit(result.error) == VALUE
+    assert result.error["node"] == "large"
+    assert "'text'" in result.error["message"]
+    if given is None:
+        return
+    assert (await graph(SMALL).thread("t").state()).values["n"] == 1
+    after = await graph(Bounds()).resume("t")
+    assert (after.status, len(after.state["text"])) == ("completed", 6_000)
+    assert made == ["first", "large", "large"]
+
+
+@pytest.mark.parametrize("set_", [{"log": "[out]"}, {"map": "{string(state.n): out}"}])
+@pytest.mark.parametrize("place", ["top", "subgraph", "branch"])
+async def test_a_state_that_grows_ends_the_run_at_its_last_checkpoint(set_, place):
+    """Reducers that add: each value is small, and all of them together are not."""
+    inner = document(set_, rounds=30)
+    outer: dict[str, Any] = {**inner, "start": "all", "nodes": {"all": {"graph": inner, "next": "end"}}}
+    if place == "branch":
+        body = {"map": "[1]", "as": "x", "do": {"graph": inner}, "next": "end"}
+        outer = {**inner, "start": "all", "nodes": {"all": body}}
+    doc = inner if place == "top" else outer
+    store = MemoryCheckpointer()
+    result = await app(doc, store=store).run({}, "t")
+    assert limit(result.error) == STATE, result
+    more = app(doc, store=store, bounds=Bounds())
+    after = await more.resume("t")
+    assert after.status == "completed"
+
+
+async def test_branches_that_share_their_parents_state_count_it_once():
+    doc = document({"log": "[out]"})
+    doc["nodes"] = {
+        "grow": {"use": "fn:some", "set": {"log": "[out, out, out, out, out, out, out, out, out]"}, "next": "fan"},
+        "fan": {"map": "[1, 2, 3, 4, 5, 6, 7, 8]", "as": "x", "do": "small", "next": "end"},
+        "small": {"use": "fn:some", "set": {"n": "1", "log": "['s']"}, "next": "end"},
+    }
+    doc["state"]["properties"] = {**KEYS, "n": {"type": "integer", "x-reducer": "sum", "default": 0}}
+    result = await app(doc, bounds=Bounds(value_bytes=30_000, state_bytes=20_000), out="x" * 1_000).run()
+    assert (result.status, result.state["n"]) == ("completed", 8), result.error
+
+
+async def test_the_state_is_measured_again_once_it_has_shrunk():
+    """Values that replace each other: 40 times 4,000 bytes are written, and 8,000 are held."""
+    result = await app(document({"text": "out", "any": "out"}, rounds=40)).run()
+    assert result.status == "completed"
+
+
+async def test_an_error_route_may_take_a_value_that_is_too_large():
+    doc = document({"text": "out + out + out"})
+    doc["nodes"]["grow"]["error"] = [{"on": ["any"], "to": "small"}]
+    doc["nodes"]["small"] = {"use": "fn:some", "set": {"any": "error.detail.setting"}, "next": "end"}
+    result = await app(doc).run()
+    assert (result.status, result.state["any"]) == ("completed", "bounds.value_bytes")
+
+
+async def test_an_input_that_is_too_large_is_refused_before_anything_is_stored():
+    store = MemoryCheckpointer()
+    graph = app(document({"text": "out"}), store=store)
+    with pytest.raises(GraphflowError) as caught:
+        await graph.run({"query": "x" * 11_000}, "t")
+    assert caught.value.code == "limit_exceeded"
+    assert await store.thread("t") is None
+
+
+def test_bounds_hold_for_calls_that_block_too():
+    assert limit(app(document({"text": "out + out + out"})).run_sync().error) == VALUE
+
+
+def test_the_defaults_are_those_of_the_settings():
+    from graphflow.settings import load_settings
+
+    assert load_settings(environ={}).bounds == graphflow.Bounds()
+    assert load_settings(environ={"GRAPHFLOW_BOUNDS_VALUE_BYTES": "5"}).bounds.value_bytes == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("x" * 100, 100, 110),
+        ("é" * 100, 200, 210),
+        ([1] * 100, 100, 1_000),
+        ({"a": ["x" * 50, "y" * 50]}, 100, 130),
+        (2**8_000, 1_000, 1_010),
+        (b"x" * 100, 100, 110),
+    ],
+)
+def test_the_size_of_a_value_is_about_what_it_takes_in_a_store(value, least, most):
+    assert least <= size_of(value, 10**9) <= most
+
+
+def test_measuring_ends_once_the_limit_is_passed():
+    """A list that holds itself many times over would take for ever, and deeper nesting than Python's stack is no error."""
+    shared: list[Any] = ["x"]
+    for _ in range(200):
+        shared = [shared, shared]
+    assert size_of(shared, 1_000) > 1_000
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert size_of(deep, 10**9) > 0
+
+
+EVENTS = "limit_exceeded", "bounds.events"
+
+
+def chatty(where: str) -> dict[str, Any]:
+    """A node that sends deltas for ever, at the top, in a subgraph or in a branch."""
+    inner = {"graphflow": "1", "state": {"type": "object", "properties": KEYS}, "start": "talk"}
+    inner |= {"nodes": {"talk": {"use": "node:talk", "error": [{"on": ["any"], "to": "end"}], "next": "end"}}}
+    if where == "top":
+        return inner
+    body = (
+        {"graph": inner, "next": "end"}
+        if where == "subgraph"
+        else {"map": "[1]", "as": "x", "do": {"graph": inner}, "next": "end"}
+    )
+    return {**inner, "start": "all", "nodes": {"all": body}}
+
+
+@pytest.mark.parametrize("where", ["top", "subgraph", "branch"])
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_run_that_never_ceases_to_send_events_ends_and_its_end_is_seen(where, stored):
+    """The node never waits for anything, so that nothing else of the loop has a turn; no error route may go on."""
+
+    async def talk(state, ctx):
+        while True:
+            await ctx.content("x")
+
+    bounds = Bounds(events=200)
+    graph = load_graph(
+        chatty(where), nodes={"talk": talk}, bounds=bounds, checkpointer=MemoryCheckpointer() if stored else None
+    )
+    events = [event async for event in graph.stream({}, "t")]
+    assert isinstance(events[-1], RunError)
+    assert limit(events[-1].error) == EVENTS
+    assert 200 < len(events) < 215
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert sum(type(event).__name__ == "ContentEnd" for event in events) == 1
+
+
+async def test_steps_count_as_events_too_and_a_resume_goes_on():
+    store = MemoryCheckpointer()
+    doc = document({"any": "1"}, rounds=100)
+    result = await app(doc, bounds=Bounds(events=50), store=store).run({}, "t")
+    assert limit(result.error) == EVENTS
+    done = result.state["n"]
+    assert 0 < done < 100
+    after = await app(doc, store=store, bounds=Bounds()).resume("t")
+    assert (after.status, after.state["n"]) == ("completed", 100)
