@@ -11,7 +11,6 @@ import asyncio
 import os
 import random
 import signal
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +26,8 @@ from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.cancellations import MovedClock
 from tests.crash.diary import Diary, read_diary
-from tests.crash.stores import hear_out, open_store, prepare_store
+from tests.crash.seeds import Job, live_through
+from tests.crash.stores import hear_out, open_store
 from tests.crash.zygote import LIMIT_S
 
 KINDS = ("plain", "timer", "ask", "signal")
@@ -51,15 +51,6 @@ DOCUMENT = {
     "graphflow": "1", "key": "lone", "start": "note", "nodes": NODES,
     "state": {"type": "object", "properties": {"kind": {"type": "string", "default": ""}}},
 }  # fmt: skip
-
-
-class Job(msgspec.Struct, kw_only=True):
-    """What one process does."""
-
-    store: str
-    where: str
-    folder: str
-    seeds: list[int]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -207,13 +198,6 @@ class Life:
             return []
 
 
-def main(job: Job) -> None:
-    prepare_store(job.store, job.where, job.folder)
-    for seed in job.seeds:
-        sys.stdout.buffer.write(msgspec.json.encode(run_seed(job, seed)) + b"\n")
-        sys.stdout.buffer.flush()
-
-
 def run_seed(job: Job, seed: int) -> Outcome:
     """The process that starts, pairs that recover, and one that recovers to the end."""
     draw = random.Random(f"recoveries of {seed}")
@@ -314,4 +298,4 @@ def _parts(name: str) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    main(msgspec.json.decode(sys.argv[1], type=Job))
+    live_through(run_seed)

@@ -10,7 +10,6 @@ import asyncio
 import os
 import random
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,17 +21,9 @@ from graphflow import Graph
 from graphflow.errors import StateError
 from graphflow.runtime.result import RunResult
 from tests.crash.random_states import Act, States
-from tests.crash.stores import hear_out, open_store, prepare_store
+from tests.crash.seeds import Job, live_through
+from tests.crash.stores import hear_out, open_store
 from tests.crash.zygote import fork
-
-
-class Job(msgspec.Struct, kw_only=True):
-    """What the process does."""
-
-    store: str
-    where: str
-    folder: str
-    seeds: list[int]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -139,13 +130,6 @@ def _is_alike(got: Any, expected: Any) -> bool:
     return isinstance(got, Sequence if kind is list else kind) and isinstance(got, bool) == (kind is bool)
 
 
-def main(job: Job) -> None:
-    prepare_store(job.store, job.where, job.folder)
-    for seed in job.seeds:
-        sys.stdout.buffer.write(msgspec.json.encode(run_seed(job, seed)) + b"\n")
-        sys.stdout.buffer.flush()
-
-
 def run_seed(job: Job, seed: int) -> Outcome:
     """One process that is killed and one that goes on."""
     states = States(seed)
@@ -184,4 +168,4 @@ def _told(life: Callable[[], Any]) -> bytes:
 
 
 if __name__ == "__main__":
-    main(msgspec.json.decode(sys.argv[1], type=Job))
+    live_through(run_seed)

@@ -6,21 +6,18 @@ edits, right and wrong. A seed that fails is printed with what it wrote.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from graphflow import MemoryCheckpointer
 from tests.campaign import size
 from tests.crash.random_states import States
-from tests.crash.state_lives import Job, Life, Outcome
+from tests.crash.seeds import outcomes_of
+from tests.crash.state_lives import Life, Outcome
 from tests.crash.stores import STORES
 from tests.postgres_server import PostgresServer
 
-ROOT = Path(__file__).parents[2]
 SEEDS = size(12, long=2_000)
 """How many each store takes."""
 
@@ -43,16 +40,11 @@ async def test_what_a_class_takes_is_read_back_and_what_it_refuses_is_refused() 
 def test_a_process_that_is_killed_between_writes_leaves_a_state_that_its_class_reads(
     kind: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    with postgres.database() as url:
-        job = Job(store=kind, where=url if kind == "postgres" else "", folder=str(tmp_path), seeds=list(range(SEEDS)))
-        command = [sys.executable, "-m", "tests.crash.state_lives", msgspec.json.encode(job).decode()]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
-    outcomes = [msgspec.json.decode(line, type=Outcome) for line in done.stdout.splitlines()]
+    module = "tests.crash.state_lives"
+    outcomes = outcomes_of(module, Outcome, store=kind, postgres=postgres, folder=tmp_path, count=SEEDS)
     broken = [
         f"seed {outcome.seed}, killed in {outcome.killed}: {outcome.broken}" for outcome in outcomes if outcome.broken
     ]
     assert not broken, "\n\n".join(broken[:10])
-    assert len(outcomes) == SEEDS
     assert {"write", "read", "last"} <= {outcome.killed for outcome in outcomes}, "nobody died there"
     assert sum(bool(outcome.killed) for outcome in outcomes) >= SEEDS // 2

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.campaign import size
-from tests.crash.recoveries import Job, Outcome
+from tests.crash.recoveries import Outcome
+from tests.crash.seeds import outcomes_of
 from tests.crash.stores import STORES
 from tests.postgres_server import PostgresServer
 
-ROOT = Path(__file__).parents[2]
 SEEDS = size(8, long=1_000)
 """How many each store takes."""
 
@@ -25,15 +22,10 @@ pytestmark = pytest.mark.campaign
 def test_what_dead_processes_leave_is_done_once_in_its_order_and_not_before_its_time(
     kind: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    with postgres.database() as url:
-        job = Job(store=kind, where=url if kind == "postgres" else "", folder=str(tmp_path), seeds=list(range(SEEDS)))
-        command = [sys.executable, "-m", "tests.crash.recoveries", msgspec.json.encode(job).decode()]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
-    outcomes = [msgspec.json.decode(line, type=Outcome) for line in done.stdout.splitlines()]
+    module = "tests.crash.recoveries"
+    outcomes = outcomes_of(module, Outcome, store=kind, postgres=postgres, folder=tmp_path, count=SEEDS)
     broken = [f"seed {outcome.seed}: {'; '.join(outcome.broken)}" for outcome in outcomes if outcome.broken]
     assert not broken, "\n\n".join(broken[:10])
-    assert len(outcomes) == SEEDS
     totals = {
         name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("kills", "runs", "queued", "waited")
     }
