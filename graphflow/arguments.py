@@ -38,6 +38,8 @@ class ValueKind(NamedTuple):
     words: str
     """What it takes, as in `it takes text or None`."""
     takes: Callable[[Any], bool]
+    types: frozenset[type] = frozenset()
+    """Types all of whose values it takes: one look-up instead of a call."""
 
 
 @overload
@@ -84,11 +86,13 @@ def arguments_of(call: Callable[..., Any]) -> Arguments | None:
 class Arguments:
     """What a function takes, by name; read from its annotations when it is first called."""
 
-    __slots__ = ("_first", "_function", "_kinds", "_names", "_open", "_required", "_shows")
+    __slots__ = ("_first", "_function", "_kinds", "_names", "_open", "_required", "_shows", "_types")
 
     def __init__(self, function: Callable[..., Any], shows: Callable[..., Any] | None = None) -> None:
         self._function, self._shows = function, shows
         self._kinds: dict[str, tuple[ValueKind, ...]] | None = None
+        self._types: dict[str, frozenset[type]] = {}
+        """Parameter → types all of whose values it takes."""
         self._names: list[str] = []
         """Of positional parameters."""
         self._required: set[str] = set()
@@ -102,8 +106,10 @@ class Arguments:
         Args:
             call: how the caller named it; default: the function's name.
         """
-        kinds = self.kinds()
+        kinds, types = self.kinds(), self._types
         for name, value in kwargs.items():
+            if type(value) in types.get(name, ()):
+                continue
             allowed = kinds.get(name)
             if allowed is not None:
                 self._check(name, value, allowed, call)
@@ -112,7 +118,8 @@ class Arguments:
                 shown = [known for known in public if known not in self._names[: self._first]]
                 raise ArgumentRefused(f"{self._called(call)} has no option {name!r}; {choose(name, shown)}")
         for name, value in zip(self._names[self._first :], args[self._first :], strict=False):
-            self._check(name, value, kinds[name], call)
+            if type(value) not in types[name]:
+                self._check(name, value, kinds[name], call)
 
     def kinds(self) -> dict[str, tuple[ValueKind, ...]]:
         """The kinds that each parameter takes; none where any value will do."""
@@ -165,6 +172,10 @@ class Arguments:
                     self._names.append(parameter.name)
                 if parameter.default is parameter.empty:
                     self._required.add(parameter.name)
+        self._types = {
+            name: frozenset() if name in _LEAST else frozenset[type]().union(*(kind.types for kind in allowed))
+            for name, allowed in kinds.items()
+        }
         self._first = 1 if self._names[:1] in (["self"], ["cls"]) else 0
         self._kinds = kinds
         return kinds
@@ -221,7 +232,7 @@ def _kind(atom: str) -> tuple[ValueKind, ...]:
         values = ast.literal_eval(f"({inner.removesuffix(']')},)")
         # Which words are right is checked where a wrong one has its own error (`invalid_input`, or one of the document).
         words = f"one of {', '.join(map(repr, values))}"
-        return (ValueKind(words, lambda value: isinstance(value, str)),)
+        return (ValueKind(words, lambda value: isinstance(value, str), frozenset({str})),)
     if head == "Sequence" and inner == "str]":
         return (
             ValueKind(
@@ -253,12 +264,12 @@ _KINDS: Mapping[str, ValueKind] = {
         "one word for all effects, a mapping of effect id to word, or None",
         lambda value: value is None or isinstance(value, str | Mapping),
     ),
-    "None": ValueKind("None", lambda value: value is None),
-    "str": ValueKind("text", lambda value: isinstance(value, str)),
+    "None": ValueKind("None", lambda value: value is None, frozenset({type(None)})),
+    "str": ValueKind("text", lambda value: isinstance(value, str), frozenset({str})),
     "bytes": ValueKind("bytes", lambda value: isinstance(value, bytes)),
-    "bool": ValueKind("True or False", lambda value: isinstance(value, bool)),
-    "int": ValueKind("a whole number", _is_whole),
-    "float": ValueKind("a number", _is_number),
+    "bool": ValueKind("True or False", lambda value: isinstance(value, bool), frozenset({bool})),
+    "int": ValueKind("a whole number", _is_whole, frozenset({int})),
+    "float": ValueKind("a number", _is_number, frozenset({int, float})),
     "Mapping": ValueKind("a mapping", lambda value: isinstance(value, Mapping)),
     "dict": ValueKind("a mapping", lambda value: isinstance(value, Mapping)),
     "Sequence": ValueKind("a list", _is_list),

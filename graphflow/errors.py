@@ -170,6 +170,7 @@ class Issue:
         return said + (f" ({self.hint})" if self.hint else "")
 
     def as_dict(self) -> dict[str, Any]:
+        """The issue as JSON data; what is not known is left out."""
         # Left out, not null: an error without a file has no place to point to.
         # A hint may be a subclass of text, which an encoder refuses.
         return {k: str(v) if k == "hint" else v for k, v in self.__dict__.items() if v is not None}
@@ -268,6 +269,8 @@ class ThreadExists(GraphflowError):
 
 
 class ThreadWaiting(GraphflowError):
+    """The thread waits for answers; answer them, or pass `on_waiting`."""
+
     code = "thread_waiting"
 
 

@@ -28,16 +28,21 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     @property
     def role(self) -> str:
+        """`system`, `user`, `assistant` or `tool`."""
         tag = self.__struct_config__.tag
         assert isinstance(tag, str)
         return tag
 
 
 class SystemMessage(_Message, frozen=True, tag="system"):
+    """Instructions to the model."""
+
     content: str
 
 
 class HumanMessage(_Message, frozen=True, tag="user"):
+    """What a user says."""
+
     content: str
     name: str | None = None
     references: tuple[Any, ...] = ()
@@ -45,6 +50,8 @@ class HumanMessage(_Message, frozen=True, tag="user"):
 
 
 class AIMessage(_Message, frozen=True, tag="assistant"):
+    """What a model answers: text, reasoning, and the tool calls that it asks for."""
+
     content: str = ""
     reasoning: str = ""
     """The model's reasoning; kept in the state, not sent back (spec 5.1)."""
@@ -56,6 +63,8 @@ class AIMessage(_Message, frozen=True, tag="assistant"):
 
 
 class ToolMessage(_Message, frozen=True, tag="tool"):
+    """The result of one tool call, as the model reads it."""
+
     tool_call_id: str
     content: str
     name: str | None = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
+import itertools
 import re
+import sys
 from types import FunctionType
 from typing import Any
 
 import graphflow
+from graphflow.checkpoints.checkpointer import Checkpointer, EagerCommits, OwnerLiveness, StoreClock
 
 HEAD = """# Python API
 
@@ -31,6 +35,10 @@ GROUPS = {
     "Errors": ("GraphflowError", "DefinitionError", "Issue", "DocumentError", "NodeFailed", "ThreadBusy", "ThreadWaiting", "AnswerRefused"),
 }  # fmt: skip
 """The order of the page; a public name that no group lists comes last."""
+INTRODUCTIONS = {
+    "Checkpoint stores": "A program makes a store, passes it to `compile` or `load_graph`, and closes it when it ends. The other "
+    "methods are called by the engine."
+}
 
 
 def page() -> str:
@@ -41,14 +49,21 @@ def page() -> str:
     for title, group in groups.items():
         present = [name for name in group if name in names]
         if present:
-            parts += [f"## {title}\n", *(_entry(name, getattr(graphflow, name)) for name in present)]
+            parts += [
+                f"## {title}\n",
+                *([INTRODUCTIONS[title] + "\n"] if title in INTRODUCTIONS else []),
+                *(_entry(name, getattr(graphflow, name)) for name in present),
+            ]
     return "\n".join(parts)
 
 
 def _entry(name: str, value: Any) -> str:
-    parts = [f"### `{name}`\n", f"```python\n{_head(name, value)}\n```\n", _doc(value)]
+    parts = [f"### `{name}`\n", f"```python\n{_head(name, value)}\n```\n", _doc(name, value)]
     if inspect.isclass(value):
-        rows = [f"| `{_line(attribute, member)}` | {_first(member)} |" for attribute, member in _members(value)]
+        members = _members(value)
+        rows = [
+            f"| `{_line(name, member)}` | {_first(_member_text(name, member, value))} |" for name, member in members
+        ]
         if rows:
             parts.append("| member | |\n| --- | --- |\n" + "\n".join(rows) + "\n")
     return "\n".join(part for part in parts if part)
@@ -116,11 +131,39 @@ _RULES = re.compile(r" \((?:rules? )?(?:E\d+|spec \d)[^()]*\)|(?<=\() ?(?:E\d+)(
 
 
 def _text(value: Any) -> str:
-    return _RULES.sub("", inspect.getdoc(value) or "")
+    text = inspect.getdoc(value) if not inspect.isclass(value) else _class_text(value)
+    return _RULES.sub("", text or "")
 
 
-def _doc(value: Any) -> str:
-    text = _text(value)
+def _class_text(cls: type) -> str | None:
+    """The docstring of the class, else of the nearest base of this package: that of a library's base says nothing of it."""
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("graphflow.") and base.__doc__]
+    return inspect.getdoc(bases[0]) if bases else None
+
+
+def _assigned_text(name: str, value: Any) -> str:
+    """The docstring under the assignment of a constant, in the module of its class."""
+    lines = ast.parse(inspect.getsource(sys.modules[type(value).__module__])).body
+    for line, after in itertools.pairwise(lines):
+        named = isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name
+        if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            return str(after.value.value)
+    return _text(value)
+
+
+PORTS = (Checkpointer, EagerCommits, OwnerLiveness, StoreClock)
+"""What stores implement; their members are described there."""
+
+
+def _member_text(name: str, member: Any, cls: type) -> str:
+    text = _text(member)
+    if not cls.__module__.startswith("graphflow.checkpoints.") or (text and not text.startswith("As the port")):
+        return text
+    return next((_text(vars(port)[name]) for port in PORTS if name in vars(port)), text)
+
+
+def _doc(name: str, value: Any) -> str:
+    text = _text(value) if callable(value) else _assigned_text(name, value)
     if not text or (dataclasses.is_dataclass(value) and text.startswith(f"{getattr(value, '__name__', '')}(")):
         return ""
     return _sections(text) + "\n"
@@ -139,6 +182,5 @@ def _sections(text: str) -> str:
     return "\n".join(lines)
 
 
-def _first(member: Any) -> str:
-    text = _text(member)
+def _first(text: str) -> str:
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")

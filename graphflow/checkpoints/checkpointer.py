@@ -263,7 +263,8 @@ class Checkpointer(Protocol):
     async def put_document(self, digest: str, document: bytes) -> None:
         """Keeps a document under its hash; calling it again has no effect."""
 
-    async def document(self, digest: str) -> bytes | None: ...
+    async def document(self, digest: str) -> bytes | None:
+        """The document of this hash, or None."""
 
     async def put_note(self, name: str, note: bytes) -> None:
         """Keeps a small note about the store itself, in the place of an earlier one of that name."""
@@ -271,7 +272,8 @@ class Checkpointer(Protocol):
     async def swap_note(self, name: str, note: bytes, *, instead_of: bytes | None) -> bool:
         """Keeps a note in the place of exactly this one (None: of none); False, and nothing kept, when another stands there."""
 
-    async def note(self, name: str) -> bytes | None: ...
+    async def note(self, name: str) -> bytes | None:
+        """The note of this name, or None."""
 
     async def rewrite(self, change: Rewrite, *, after: str | None = None, limit: int = 1000) -> str | None:
         """Replaces blobs in place by what `change` gives for them, about `limit` at a time, each time in one transaction.

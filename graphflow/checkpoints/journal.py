@@ -84,12 +84,11 @@ class ThreadJournal:
         self._released = keep
         self._keep = keep
         self._last: Durable | None = None
-        self._eager = eager_commits(store)
 
     def hurry(self) -> None:
         """The run goes no further before its last record is durable: a store that can writes it at once."""
-        if self._eager is not None:
-            self._eager.hurry()
+        if (eager := eager_commits(self.store)) is not None:
+            eager.hurry()
 
     def prepare(self, commit: Commit) -> PreparedRecord:
         return PreparedRecord(commit, *encode_commit(commit, self._counts))
@@ -137,7 +136,7 @@ class ThreadJournal:
         begins, self._begins = self._begins, None
         consumes, self.consumes = self.consumes, None
         options: Any = {"facts": self.facts, "begins": begins, "release": release, "consumes": consumes}
-        if self._eager is not None and machine.durability == "sync":
+        if machine.durability == "sync" and eager_commits(self.store) is not None:
             options["awaited"] = True
         durable = self.store.commit(self.row.thread_id, self.row.fence, self.head, (record,), **options)
         self.head, self._last = commit.id, durable

@@ -65,7 +65,8 @@ class ChatModel(Protocol):
         """The provider's name of the model."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What the model can do, and how exactly its tokens are counted."""
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ...

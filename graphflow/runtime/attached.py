@@ -15,10 +15,9 @@ from graphflow.runtime.runs.live_answer import JoinedRun
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.outbox import Outbox
 from graphflow.runtime.runs.remote_answer import RemoteRun
-from graphflow.runtime.runs.run_host import RunHost
 
 
-async def finish(host: RunHost, preparing: Awaitable[PreparedRun | JoinedRun | RemoteRun]) -> RunResult:
+async def finish(preparing: Awaitable[PreparedRun | JoinedRun | RemoteRun]) -> RunResult:
     """The run's outcome; cancelling the caller cancels the run."""
     with _thread_kept():
         prepared = await preparing
@@ -26,22 +25,21 @@ async def finish(host: RunHost, preparing: Awaitable[PreparedRun | JoinedRun | R
             return await prepared.result()
         executor = prepared.run.executor
         # In a task of its own, so that the run hears of a cancellation before the code of its nodes does.
-        await _ended(executor, asyncio.ensure_future(_drive(host, prepared)))  # noqa: TID251 - `_ended` awaits it
+        await _ended(executor, asyncio.ensure_future(_drive(prepared)))  # noqa: TID251 - `_ended` awaits it
     return result_from(executor.plan, executor.machine, executor.thread_id, executor.checkpoint_id, executor.run.cause)
 
 
-async def _drive(host: RunHost, prepared: PreparedRun) -> None:
-    runs = host.runs
+async def _drive(prepared: PreparedRun) -> None:
     # Without a store nobody else can drive the thread: no lease, nothing to give back.
-    if runs is None:
+    if prepared.runs is None:
         prepared.before()
         await prepared.run.executor.drive(prepared.tick)
     else:
-        await runs.drive(prepared)
+        await prepared.runs.drive(prepared)
 
 
 async def streamed(
-    host: RunHost, prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun | RemoteRun]]
+    prepare: Callable[[Audience], Awaitable[PreparedRun | JoinedRun | RemoteRun]],
 ) -> AsyncGenerator[Event, None]:
     """The run's events; closing the stream cancels the run, unless somebody else drives it."""
     outbox = Outbox()
@@ -53,7 +51,7 @@ async def streamed(
                 yield event
         return
     executor = prepared.run.executor
-    task = asyncio.ensure_future(_drive(host, prepared))  # noqa: TID251 - `_ended` awaits it
+    task = asyncio.ensure_future(_drive(prepared))  # noqa: TID251 - `_ended` awaits it
     # The consumer awaits the outbox, not the task, so the end of the task has to end the iteration.
     task.add_done_callback(lambda _: outbox.close())
     try:

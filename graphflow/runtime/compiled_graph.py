@@ -128,7 +128,7 @@ class CompiledGraph:
             GraphflowError: `invalid_input`.
             TypeError: an option that there is not.
         """
-        return await finish(self.host, prepare_run(self.host, request_of(input, thread_id, options)))
+        return await finish(prepare_run(self.host, request_of(input, thread_id, options)))
 
     @checked
     def stream(
@@ -136,7 +136,7 @@ class CompiledGraph:
     ) -> AsyncGenerator[Event, None]:
         """The same run as its events, at the consumer's pace; closing the stream cancels the run."""
         request = request_of(input, thread_id, options)
-        return streamed(self.host, lambda audience: prepare_run(self.host, request, audience))
+        return streamed(lambda audience: prepare_run(self.host, request, audience))
 
     @checked
     async def answer(self, thread_id: str, answers: Any, *, by: By = None) -> RunResult:
@@ -151,7 +151,7 @@ class CompiledGraph:
         Raises:
             AnswerRefused: unknown, stale, ambiguous, ill-typed, or of a person who may not decide; nothing has changed.
         """
-        return await finish(self.host, answer_or_join(self.host, thread_id, answers, by))
+        return await finish(answer_or_join(self.host, thread_id, answers, by))
 
     @checked
     def stream_answer(self, thread_id: str, answers: Any, *, by: By = None) -> AsyncGenerator[Event, None]:
@@ -159,7 +159,7 @@ class CompiledGraph:
 
         Of a run that another process drives come the events that its records tell: finished blocks as snapshots.
         """
-        return streamed(self.host, lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
+        return streamed(lambda audience: answer_or_join(self.host, thread_id, answers, by, audience))
 
     @checked
     async def resume(
@@ -175,7 +175,7 @@ class CompiledGraph:
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
         """
-        return await finish(self.host, prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
+        return await finish(prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
 
     @checked
     def stream_resume(
@@ -187,9 +187,7 @@ class CompiledGraph:
         budget: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """The events of `resume`."""
-        return streamed(
-            self.host, lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience)
-        )
+        return streamed(lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience))
 
     @checked
     async def regenerate(
@@ -213,7 +211,7 @@ class CompiledGraph:
         """
         from graphflow.runtime.travel.turns import prepare_regenerated
 
-        return await finish(self.host, prepare_regenerated(self.host, thread_id, message_id, effects, cancel))
+        return await finish(prepare_regenerated(self.host, thread_id, message_id, effects, cancel))
 
     @checked
     def stream_regenerate(
@@ -223,7 +221,6 @@ class CompiledGraph:
         from graphflow.runtime.travel.turns import prepare_regenerated
 
         return streamed(
-            self.host,
             lambda audience: prepare_regenerated(self.host, thread_id, message_id, effects, cancel, audience=audience),
         )
 
@@ -243,16 +240,14 @@ class CompiledGraph:
             EffectsNeedChoice: `write` effects came after it and have no choice; nothing has changed.
             GraphflowError: `message_not_found`; `invalid_input` for the id of an answer.
         """
-        return await finish(self.host, self._edited(thread_id, message_id, message, cancel, options))
+        return await finish(self._edited(thread_id, message_id, message, cancel, options))
 
     @checked
     def stream_edit_message(
         self, thread_id: str, message_id: str, message: str, *, cancel: bool = False, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
         """The events of `edit_message`."""
-        return streamed(
-            self.host, lambda audience: self._edited(thread_id, message_id, message, cancel, options, audience)
-        )
+        return streamed(lambda audience: self._edited(thread_id, message_id, message, cancel, options, audience))
 
     async def _edited(
         self,
@@ -299,7 +294,7 @@ class CompiledGraph:
         new_id = await Travel(self.host, thread_id).fork(point.id, new_thread_id, effects, None, what="replay")
         forked = self.thread(new_id)
         try:
-            return await finish(self.host, prepare_resume(self.host, forked.id, None, None, budget))
+            return await finish(prepare_resume(self.host, forked.id, None, None, budget))
         except GraphflowError as waits:  # a breakpoint stands before the node
             if waits.code != "thread_waiting":
                 raise

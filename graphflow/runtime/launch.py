@@ -88,7 +88,7 @@ async def launch(
         supersedes: id of a run that a crash cut off and that can't go on.
     """
     audience = _many(preamble, request.hold_ms)
-    return _detach(host, await prepare_run(host, request, audience, consumes, supersedes))
+    return _detach(await prepare_run(host, request, audience, consumes, supersedes))
 
 
 async def launch_answer(
@@ -101,7 +101,7 @@ async def launch_answer(
     hold_ms: int | None = None,
 ) -> LiveRun:
     """Answers a thread that no process drives, and resumes it."""
-    return _detach(host, await answer(host, thread_id, answers, by, _many(preamble, hold_ms)))
+    return _detach(await answer(host, thread_id, answers, by, _many(preamble, hold_ms)))
 
 
 async def launch_answer_anywhere(
@@ -114,21 +114,21 @@ async def launch_answer_anywhere(
     """
     audience = _many((submit,) if submit is not None else (), hold_ms)
     try:
-        return _detach(host, await answer(host, thread_id, answers, by, audience))
+        return _detach(await answer(host, thread_id, answers, by, audience))
     except ThreadBusy:
         runs = host.need_runs()
         row = await runs.store.thread(thread_id)
         if row is None or row.owner in (None, runs.owner):
             raise
     given = await hand_over(host, thread_id, answers, by, event=submit, audience=audience, within_s=HAND_OVER_S)
-    return _detach(host, given) if isinstance(given, PreparedRun) else given
+    return _detach(given) if isinstance(given, PreparedRun) else given
 
 
 async def launch_expired(
     host: RunHost, thread_id: str, interrupt_ids: Sequence[str], *, hold_ms: int | None = None
 ) -> LiveRun:
     """Resumes where open interrupts have expired, by their `onExpire` or their error routes."""
-    return _detach(host, await expire(host, thread_id, interrupt_ids, _many((), hold_ms)))
+    return _detach(await expire(host, thread_id, interrupt_ids, _many((), hold_ms)))
 
 
 async def launch_resume(
@@ -145,7 +145,7 @@ async def launch_resume(
     """Resumes from the head or from a checkpoint; see `runs.resume.resume`."""
     audience = _many((), hold_ms)
     return _detach(
-        host, await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted, by=by)
+        await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted, by=by)
     )
 
 
@@ -163,7 +163,7 @@ async def launch_regenerated(
     from graphflow.runtime.travel.turns import prepare_regenerated
 
     audience = _many((), hold_ms)
-    return _detach(host, await prepare_regenerated(host, thread_id, message_id, effects, cancel, by, audience))
+    return _detach(await prepare_regenerated(host, thread_id, message_id, effects, cancel, by, audience))
 
 
 async def launch_edited(
@@ -179,14 +179,13 @@ async def launch_edited(
     from graphflow.runtime.travel.turns import prepare_edited
 
     audience = _many(preamble, request.hold_ms)
-    return _detach(host, await prepare_edited(host, request, edited, cancel, by, audience))
+    return _detach(await prepare_edited(host, request, edited, cancel, by, audience))
 
 
-def _detach(host: RunHost, prepared: PreparedRun) -> LiveRun:
-    runs = host.runs
-    if runs is None:
+def _detach(prepared: PreparedRun) -> LiveRun:
+    if prepared.runs is None:
         raise GraphflowError("a detached run needs a checkpointer", code="invalid_input")
-    return runs.start(prepared)
+    return prepared.runs.start(prepared)
 
 
 def _many(preamble: Iterable[Event], hold_ms: int | None) -> Audience:

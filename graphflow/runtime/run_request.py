@@ -9,6 +9,7 @@ import msgspec
 
 from graphflow.capabilities import By, starter_of
 from graphflow.events import RequestQuery
+from graphflow.id_rule import check_id
 from graphflow.runtime.history.effects import Choices
 
 
@@ -90,10 +91,17 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_of(input: Any, thread_id: str | None, options: Mapping[str, Any]) -> RunRequest:
-    """The request of a Python caller, whose options are checked."""
+    """The request of a Python caller, whose options are checked.
+
+    Raises:
+        GraphflowError: `invalid_input`: `run_id` is one that no new run may get.
+    """
     given = dict(options)
     starter = starter_of(given.pop("by", None))
-    return RunRequest(input=input, thread_id=thread_id or "", starter=starter, **given)
+    request = RunRequest(input=input, thread_id=thread_id or "", starter=starter, **given)
+    if request.run_id:
+        check_id(request.run_id, "run_id")
+    return request
 
 
 __all__ = ["RunOptions", "RunRequest", "request_of"]

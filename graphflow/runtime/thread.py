@@ -48,7 +48,7 @@ REPLAY_PAGE = 200
 
 
 class Thread:
-    """One thread of a compiled graph; reading it takes nothing, changing it takes it for a moment."""
+    """One thread of a compiled graph. Reads work while a run drives it; rewinds, edits and migrations need it to be free."""
 
     def __init__(self, host: RunHost, thread_id: str) -> None:
         self._host = host
@@ -293,7 +293,7 @@ class Thread:
 
     @checked
     async def update(self, **changes: Unpack[AboutThread]) -> ThreadInfo:
-        """Changes the thread's title and metadata, also while a run drives it; the thread's line with them.
+        """Changes the thread's title and metadata, also while a run drives it; returns the thread as `app.threads` lists it.
 
         Metadata are a small JSON object, by which `app.threads` finds threads: at most 64 keys and 8 KiB. Keys that are given
         replace those of the same name, or remove them with None; the others stay.

@@ -15,6 +15,8 @@ from graphflow.server.envelope import refused
 from graphflow.service.requests import bad_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SLASH = "\ufdd0"
@@ -30,15 +32,16 @@ class EncodedSlashes:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         raw: bytes = scope.get("raw_path") or b""
         for name, part in (("path", raw), ("query", scope.get("query_string") or b"")):
             if b"%" in part and not _is_text(part):
-                await refused(bad_argument(name, "is not UTF-8 once it is decoded"))(scope, receive, send)
-                return
-        if scope["type"] != "http" or b"%2f" not in raw.lower():
-            await self._app(scope, receive, send)
-            return
+                return refused(bad_argument(name, "is not UTF-8 once it is decoded"))(scope, receive, send)
+        if scope["type"] == "http" and b"%2f" in raw.lower():
+            return self._with_encoded(raw, scope, receive, send)
+        return self._app(scope, receive, send)
+
+    async def _with_encoded(self, raw: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         path, encoded = scope["path"], raw.decode("ascii", "replace").replace("%2f", "%2F")
         # In place, and put back: who is outside of here reads of the same scope what was found inside.
         scope["path"] = unquote(encoded.replace("%2F", _SLASH))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class EventStream(StreamingResponse):
 
     Args:
         batches: frames as they come; closed when the client leaves.
+        headers: beside those of every stream.
         families: event families that are sent besides those that always are; None sends all.
         heartbeat_s: a silent stream gets a comment after this pause.
         left: called when the client leaves before the end.
@@ -57,13 +58,14 @@ class EventStream(StreamingResponse):
     def __init__(
         self,
         batches: AsyncIterator[list[StreamFrame]],
+        headers: Mapping[str, str],
         *,
         families: Collection[str] | None = None,
         heartbeat_s: float = 15.0,
         left: Callable[[], None] | None = None,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
-        super().__init__((), media_type="text/event-stream", headers=HEADERS)
+        super().__init__((), media_type="text/event-stream", headers={**HEADERS, **headers})
         self._batches, self._families = batches, families
         self._heartbeat_s, self._left, self._count = heartbeat_s, left, count
         self._written_at = 0.0
@@ -72,19 +74,16 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._count(1)
+        self._written_at = asyncio.get_running_loop().time()
         try:
-            await self._stream(receive, send)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with asyncio.TaskGroup() as group:
+                pump = group.create_task(self._pump(send))
+                watchers = (group.create_task(self._watch(receive, pump)), group.create_task(self._beat(send, pump)))
+                # Whichever way the pump ends, its watchers would otherwise keep the task group open.
+                pump.add_done_callback(lambda _: [watcher.cancel() for watcher in watchers])
         finally:
             self._count(-1)
-
-    async def _stream(self, receive: Receive, send: Send) -> None:
-        self._written_at = asyncio.get_running_loop().time()
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with asyncio.TaskGroup() as group:
-            pump = group.create_task(self._pump(send))
-            watchers = (group.create_task(self._watch(receive, pump)), group.create_task(self._beat(send, pump)))
-            # Whichever way the pump ends, its watchers would otherwise keep the task group open.
-            pump.add_done_callback(lambda _: [watcher.cancel() for watcher in watchers])
 
     async def _pump(self, send: Send) -> None:
         async with aclosing(self._batches) as batches:  # type: ignore[type-var] # it is a generator

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Application(ServiceContext):
-    """Everything that an edge needs. Use it as an async context manager.
+    """One process of graphflow: its settings, store, agents, tools and models. Use it as an async context manager.
 
     Args:
         settings: default: those of the current folder and environment.

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from graphflow.checkpoints.rows import Keep
-from graphflow.server.app import stop
+from graphflow.server.app import create_app, stop
 from graphflow.server.sse import REJOIN
 from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving, take

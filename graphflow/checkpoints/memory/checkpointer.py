@@ -144,7 +144,8 @@ class MemoryCheckpointer(MemoryQueues):
         with self._lock:
             thread = self._tables.threads.get(thread_id)
             try:
-                check_text(thread_id)
+                if thread is None:
+                    check_text(thread_id)
                 if (
                     thread is None
                     or thread.fence != fence

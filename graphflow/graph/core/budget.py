@@ -6,14 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.errors import BudgetExceeded
-from graphflow.graph.core.machine import Frame
-from graphflow.graph.core.plan import Plan
-
-
-def limits_in(plan: Plan, frame: Frame, limits: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`limits` as a frame sees them: the run's; in a subgraph, its own document's limits override them (E11)."""
-    return {**limits, **plan.limits} if frame.graph else limits
-
 
 USAGE_OF_LIMIT = {
     "modelCalls": ("modelCalls",),
@@ -79,8 +71,9 @@ def is_spent(error: Mapping[str, Any]) -> bool:
 def add_usage(old: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Both usages summed, figure by figure."""
     out = dict(old)
-    for figure, value in more.items():
-        out[figure] = _sum(out.get(figure, 0), value)
+    for figure, value in more.items():  # as `_sum`, without its call: each model call adds a dozen figures
+        total = out.get(figure, 0) + value
+        out[figure] = round(total, 12) if type(total) is float else total
     return out
 
 

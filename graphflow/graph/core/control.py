@@ -96,11 +96,11 @@ def _go_on(work: UnitOfWork) -> None:
             continue
         if frame.status == "ready" and frame.node == END:
             finish_frame(work, frame.number)
-        elif frame.status == "ready" and breaks(work, frame.number):
-            pass
         elif frame.status == "ready":
-            # `again`: the step was counted when the node first began.
-            run(work, frame.number, again=True)
+            monitor = work.plan_of(frame).monitor
+            if monitor is None or not breaks(work, frame.number, monitor):
+                # `again`: the step was counted when the node first began.
+                run(work, frame.number, again=True)
         elif frame.status == "backoff":
             work.commands.append(Backoff(frame.number, frame.until))
 

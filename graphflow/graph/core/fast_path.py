@@ -13,14 +13,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from graphflow.errors import NodeFailed
-from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.commands import Command, Commit, Ended, RunNode, Started
 from graphflow.graph.core.immutable import State, copied
 from graphflow.graph.core.machine import ROOT, BranchState, Frame, FramePatch, Machine, Patch
 from graphflow.graph.core.patches import gave, moved, wrote
 from graphflow.graph.core.plan import Plan, PlanNode
-from graphflow.graph.core.scope import Scope, result_of
+from graphflow.graph.core.scope import Scope, limits_in, result_of
 from graphflow.graph.core.ticks import NodeSucceeded
 from graphflow.graph.core.unit_of_work import raw_writes
 from graphflow.graph.definition.document import END

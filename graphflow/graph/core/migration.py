@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import NodeFailed, StateError
-from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.channels import Channel, Update, initial_update
 from graphflow.graph.core.commands import Request, Resolve
 from graphflow.graph.core.immutable import ListView, State, freeze, thaw
 from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine
 from graphflow.graph.core.plan import Plan, is_known
-from graphflow.graph.core.scope import Scope
+from graphflow.graph.core.scope import Scope, limits_in
 from graphflow.graph.core.ticks import Migrated
 from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END, FAIL, NODE_FORMS, GraphDefinition, GraphRef, NodeDefinition

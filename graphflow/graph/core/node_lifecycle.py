@@ -14,6 +14,7 @@ from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, Ru
 from graphflow.graph.core.fan_out import Branches, takes_losses
 from graphflow.graph.core.machine import ROOT, Interrupt
 from graphflow.graph.core.patches import gave
+from graphflow.graph.core.plan import Monitor
 from graphflow.graph.core.route_trace import PendingMove
 from graphflow.graph.core.routing import (
     choose_route,
@@ -141,10 +142,11 @@ def begin(work: UnitOfWork, number: int) -> None:
 
 def _begin(work: UnitOfWork, number: int) -> None:
     frame = work.table[number]
+    monitor = work.plan_of(frame).monitor
     if not work.affords_step(1):
         fail(work, number, exceeded("steps", work.most_steps(), work.steps).as_dict(frame.node), started=False)
         return
-    if breaks(work, number):
+    if monitor is not None and breaks(work, number, monitor):
         return
     work.begun += 1
     run(work, number)
@@ -184,10 +186,9 @@ def _circle(node: str) -> NodeFailed:
     )
 
 
-def breaks(work: UnitOfWork, number: int) -> bool:
+def breaks(work: UnitOfWork, number: int, monitor: Monitor) -> bool:
     """Whether running the node would break a property of `invariants`; if so, the node has failed."""
-    kept = work.plan_of(work.table[number]).monitor
-    if kept is None or (error := kept.breach(work, number)) is None:
+    if (error := monitor.breach(work, number)) is None:
         return False
     if not work.checkpoint:  # a resume writes no checkpoint of its own, the failure does
         work.source, work.checkpoint = "failed", True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.machine import Frame, Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.messages import AIMessage, HumanMessage
@@ -47,6 +46,11 @@ class Scope(dict[str, Any]):
         if root in ("limits", "usage", "input", "error"):
             return {"limits": self._limits, "usage": self._usage, "input": frame.input, "error": frame.error}[root]
         return frame.scope[root]
+
+
+def limits_in(plan: Plan, frame: Frame, limits: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`limits` as a frame sees them: the run's; in a subgraph, its own document's limits override them (E11)."""
+    return {**limits, **plan.limits} if frame.graph else limits
 
 
 def scope_of(plan: Plan, machine: Machine, frame: Frame, **given: Any) -> Scope:

@@ -27,6 +27,8 @@ def answer_open_calls(messages: Sequence[Any], text: str) -> list[ToolMessage]:
             waiting.update({call.id: call.name for call in message.tool_calls})
         elif isinstance(message, ToolMessage):
             waiting.pop(message.tool_call_id, None)
+    if not waiting:
+        return []
     return [ToolMessage(tool_call_id=i, name=name, content=text, error=True) for i, name in waiting.items()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.graph.core.budget import add_usage, limits_in
+from graphflow.graph.core.budget import add_usage
 from graphflow.graph.core.channels import StateSchema, Update, apply_update
 from graphflow.graph.core.commands import CancelNode, Command, Commit, Request, Resolve
 from graphflow.graph.core.immutable import State, copied, freeze
@@ -15,7 +15,7 @@ from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Mac
 from graphflow.graph.core.patches import place
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import PendingMove, moves_of
-from graphflow.graph.core.scope import Scope
+from graphflow.graph.core.scope import Scope, limits_in
 from graphflow.graph.core.ticks import AnyTick, NodeErrored, NodeSucceeded
 
 _ENDS_ITSELF = (NodeSucceeded, NodeErrored)
@@ -201,13 +201,12 @@ class UnitOfWork:
     ) -> Frame:
         """Changes a frame, or opens it."""
         if written is None:
-            patch = FramePatch(fields, None, operations, visits, None, inherited)
-            frame = place(self.table, number, patch)
+            patch, state = FramePatch(fields, None, operations, visits, None, inherited), None
         else:
             patch = FramePatch(fields, written.update, operations, visits, written.raw, inherited)
-            frame = place(self.table, number, patch, written.state)
+            state = written.state
         self.remember(number, patch)
-        return frame
+        return place(self.table, number, patch, state)
 
     def write(self, number: int, values: Mapping[str, Any], *, replace: Iterable[str] = ()) -> Frame:
         """Writes values to a frame's state, through its reducers.

@@ -36,8 +36,11 @@ class Mark:
 
 
 append = Reduce("append")
+"""`Annotated[list[str], append]`: a write is a list, whose items are added at the end."""
 merge = Reduce("merge")
+"""`Annotated[dict[str, int], merge]`: a write is a mapping, whose entries are added, or replace those of the same key."""
 union = Reduce("union")
+"""`Annotated[list[str], union]`: as `append`, without items that the list has already."""
 sum_ = Reduce("sum")
 min_ = Reduce("min")
 max_ = Reduce("max")

@@ -42,14 +42,14 @@ def digest_of(value: Any) -> str:
 
 
 class Context:
-    """One node run's view of the engine.
+    """What a node function is given: one node run's view of the engine.
 
     `content`, `reasoning` and `emit` send their event when called; awaiting what they return lets a slow
     consumer set the pace.
-
-    Every instance is a `NodeRun` (`node_run.py`), which adds what the engine itself and the built-in kinds use: a
-    second object per node run would cost every step.
     """
+
+    # Every instance is a `NodeRun` (`node_run.py`), which adds what the engine itself and the built-in kinds use: a
+    # second object per node run would cost every step.
 
     __slots__ = ("_blocks", "_run", "attempt", "node", "visit")
 
@@ -69,10 +69,12 @@ class Context:
 
     @property
     def thread_id(self) -> str:
+        """The thread that the run is on."""
         return self._run.thread_id
 
     @property
     def run_id(self) -> str:
+        """The run that the node is part of."""
         return self._run.machine.run_id
 
     @property
@@ -82,11 +84,12 @@ class Context:
 
     @property
     def input(self) -> Any:
+        """The input of the run; inside a subgraph, what its node passed to it."""
         return self._begun.input
 
     @property
     def path(self) -> str:
-        """Of the frame that the node runs in: `""` at the root, `fan#1[2]`, `sub#1`, …"""
+        """Where the node runs: `""` at the root, `fan#1[2]`, `sub#1`, …"""
         return self._begun.path
 
     @property

@@ -11,11 +11,11 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.errors import CheckpointNotFound
-from graphflow.graph.core.budget import limits_in
 from graphflow.graph.core.machine import Frame, Machine, all_frames
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import Move, read_moves, short
 from graphflow.graph.core.routing import matches
+from graphflow.graph.core.scope import limits_in
 from graphflow.graph.definition.document import END
 from graphflow.runtime.history.walk import machine_before
 

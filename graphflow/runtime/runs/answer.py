@@ -36,7 +36,7 @@ async def answer(
     Args:
         consumes: position of the answers in the thread's queue, when they come from there.
     """
-    async with taken(host, host.need_runs(), thread_id, frees=True) as taking:
+    async with await taken(host, host.need_runs(), thread_id, frees=True) as taking:
         loaded = await taking.runs.load_head(taking.row)
         overdue = overdue_in(loaded.machine, host.clock.now_ms())
         if overdue:
@@ -82,7 +82,7 @@ async def _answered(
         adopt_run(taking.host, executor, loaded, audience.preamble)
         feed_answers(executor, checked, by, consume)
 
-    return PreparedRun(run, None, before)
+    return PreparedRun(taking.runs, run, None, before)
 
 
 # --- expiry
@@ -96,7 +96,7 @@ async def expire(
     Raises:
         AnswerRefused: `answer_stale` when none of them is open any more.
     """
-    async with taken(host, host.need_runs(), thread_id) as taking:
+    async with await taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
         due = [key for key in interrupt_ids if key in loaded.machine.interrupts]
         if not due:
@@ -111,7 +111,7 @@ async def expire(
             executor.expire(key)
         executor.together = False
 
-    return PreparedRun(run, None, before)
+    return PreparedRun(taking.runs, run, None, before)
 
 
 async def after_expiry(taking: Taking, overdue: list[str], then: Callable[[], Awaitable[PreparedRun]]) -> PreparedRun:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from os import PathLike
 
 import msgspec
@@ -83,6 +83,8 @@ class LiveRun:
 class PreparedRun(msgspec.Struct):
     """A run that has its thread and only has to be driven."""
 
+    runs: LiveRuns | None
+    """Those that it is one of; None without a store."""
     run: LiveRun
     tick: AnyTick | None
     before: Callable[[], None]
@@ -147,16 +149,6 @@ class LiveRuns:
             # Most runs end long before their lease does.
             wait = min(refusal.detail["retryAfterMs"], ASK_AGAIN_MS)
             raise errors.busy(thread_id, now + wait, now) from None
-
-    @contextlib.asynccontextmanager
-    async def held(self, row: ThreadRow) -> AsyncIterator[ThreadRow]:
-        """A thread that was just taken; given back if the block fails."""
-        try:
-            yield row
-        # Also on cancellation: leases are renewed per process, so a thread without a run would stay taken.
-        except BaseException:
-            await self.store.release(row.thread_id, row.fence)
-            raise
 
     async def load_head(self, row: ThreadRow) -> Loaded:
         """The head of the thread that was just taken.

@@ -40,7 +40,7 @@ async def resume(
             expected to take this one with it as well, so it fails as `dead`.
         by: who asks; another run than the one that was cut off may do no more than both may.
     """
-    async with taken(host, host.need_runs(), thread_id) as taking:
+    async with await taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
         machine = loaded.machine
         if machine.status == "waiting" and (overdue := overdue_in(machine, host.clock.now_ms())):
@@ -64,7 +64,7 @@ async def resume(
             executor.emit(RunStart(run_id=run_id, chat_id=thread_id))
         executor.emit(RunResume(run_id=run_id, chat_id=thread_id, checkpoint_id=executor.checkpoint_id or ""))
 
-    return PreparedRun(run, tick, before)
+    return PreparedRun(taking.runs, run, tick, before)
 
 
 async def _died(taking: Taking, loaded: Loaded) -> dict[str, Any] | None:
@@ -87,7 +87,7 @@ async def cancel(host: RunHost, thread_id: str, run_id: str | None = None) -> bo
     Args:
         run_id: only this one.
     """
-    async with taken(host, host.need_runs(), thread_id) as taking:
+    async with await taken(host, host.need_runs(), thread_id) as taking:
         loaded = await taking.runs.load_head(taking.row)
         if loaded.machine.status not in UNFINISHED or run_id not in (None, loaded.machine.run_id):
             await taking.give_back()

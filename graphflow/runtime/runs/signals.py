@@ -46,7 +46,7 @@ async def _wake(
     host: RunHost, runs: LiveRuns, thread_id: str, signal: Signal, audience: Audience, position: int | None
 ) -> PreparedRun | None:
     """A run that goes on where a `wait` node takes the signal; None when the signal was kept for one to come."""
-    async with taken(host, runs, thread_id) as taking:
+    async with await taken(host, runs, thread_id) as taking:
         loaded = await runs.load_head(taking.row)
         check_signal(loaded.machine, signal.name)
         if not is_awaited(loaded.machine, signal.name):
@@ -60,7 +60,7 @@ async def _wake(
         adopt_run(host, run.executor, loaded)
         runs.signal(run, journal, signal, position)
 
-    return PreparedRun(run, None, before)
+    return PreparedRun(runs, run, None, before)
 
 
 def _live(runs: LiveRuns, thread_id: str) -> LiveRun | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -80,11 +79,9 @@ def check_request(
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
-    if request.run_id:
-        check_id(run_id, "run_id")
     tick = Input(
-        id=host.ids.new_id(),
-        at=host.clock.now_ms(),
+        id="",  # as the time, it comes when the run begins: this input may have to wait
+        at=0,
         run_id=run_id,
         input=freeze(given),
         limits={**plan.limits, **limits},
@@ -114,7 +111,8 @@ async def start(host: RunHost, new: CheckedInput) -> PreparedRun:
         executor = make_executor(
             host, new.plan, Machine(), None, thread_id=new.request.thread_id, audience=new.audience
         )
-        return PreparedRun(LiveRun(executor, None, run_id=new.tick.run_id), new.tick, _announced(host, executor, new))
+        live = LiveRun(executor, None, run_id=new.tick.run_id)
+        return PreparedRun(None, live, new.tick, partial(_begin, host, executor, new))
     if new.request.on_busy == "enqueue" and new.consumes is None:
         # `holder` keeps other processes from beginning it: this caller drives the run itself.
         queued = msgspec.structs.replace(new.request, agent_key=host.agent_key, holder=runs.store.owner)
@@ -155,7 +153,7 @@ async def _revive(host: RunHost, runs: LiveRuns, thread_id: str) -> str | None:
 async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> PreparedRun:
     """The run of a new input, once the thread is this process's."""
     plan, tick, request = new.plan, new.tick, new.request
-    async with taken(host, runs, request.thread_id, create=True, new=new) as taking:
+    async with await taken(host, runs, request.thread_id, create=True, new=new) as taking:
         if new.consumes is not None or taking.row.queued:
             await check_turn(runs, new, taking.row)
         # Kept before the first commit names it: after a crash the thread must find its document.
@@ -169,9 +167,10 @@ async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> Prepare
             loaded = await _close_questions(taking, request.on_waiting, loaded)
         elif loaded is not None and request.on_waiting != "cancel":
             check_outcomes(request.thread_id, loaded.machine)
-        tick.id = host.ids.new_id()  # ids grow along a thread, and this input may have waited
-        machine = Machine() if loaded is None else loaded.machine
-        check_state(plan, machine)
+        machine = Machine()
+        if loaded is not None:
+            machine = loaded.machine
+            check_state(plan, machine)
         row = taking.row
         facts = ThreadFacts(
             status="running",
@@ -184,7 +183,7 @@ async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> Prepare
         journal = ThreadJournal(runs.store, row, facts, loaded=loaded, begins=begins)
         journal.consumes = new.consumes
         run = taking.new_run(plan, machine, journal, new.audience, run_id=tick.run_id)
-        return PreparedRun(run, tick, _announced(host, run.executor, new))
+        return PreparedRun(runs, run, tick, partial(_begin, host, run.executor, new))
 
 
 async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> Loaded:
@@ -204,17 +203,16 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
     return fresh
 
 
-def _announced(host: RunHost, executor: Executor, new: CheckedInput) -> Callable[[], None]:
-    def before() -> None:
-        began = RunStart(run_id=new.tick.run_id, chat_id=new.request.thread_id)
-        preamble = new.audience.preamble
-        # Decided here, where the thread is this run's: a rollback of the first run leaves the beginning to this one.
-        if executor.run.machine.document:
-            preamble = tuple(event for event in preamble if not isinstance(event, ChatStart))
-        # The commit is not older than what was sent before it.
-        new.tick.at = executor.events.emit_start(*preamble, began)
-
-    return before
+def _begin(host: RunHost, executor: Executor, new: CheckedInput) -> None:
+    """Sends what comes before the input's tick, and gives the tick its id and time."""
+    tick, preamble = new.tick, new.audience.preamble
+    # Decided here, where the thread is this run's: a rollback of the first run leaves the beginning to this one.
+    if executor.run.machine.document:
+        preamble = tuple(event for event in preamble if not isinstance(event, ChatStart))
+    began = RunStart(run_id=tick.run_id, chat_id=new.request.thread_id)
+    tick.id = host.ids.new_id()  # ids grow along a thread
+    # The commit is as old as what was sent before it.
+    tick.at = executor.events.emit_start(host.clock.now_ms(), *preamble, began)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

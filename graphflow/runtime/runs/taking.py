@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
@@ -27,10 +26,21 @@ from graphflow.runtime.runs.run_host import RunHost
 
 
 class Taking:
-    """A taken thread. A run that starts on it takes over the row's fence and gives the thread back at its end."""
+    """A taken thread, given back if the block fails.
+
+    A run that starts on it takes over the row's fence and gives the thread back at its end.
+    """
 
     def __init__(self, host: RunHost, runs: LiveRuns, row: ThreadRow) -> None:
         self.host, self.runs, self.row = host, runs, row
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        # Also on cancellation: leases are renewed per process, so a thread without a run would stay taken.
+        if kind is not None:
+            await self.give_back()
 
     async def give_back(self) -> None:
         await self.runs.store.release(self.row.thread_id, self.row.fence)
@@ -79,7 +89,6 @@ class Taking:
         return LiveRun(executor, journal)
 
 
-@asynccontextmanager
 async def taken(
     host: RunHost,
     runs: LiveRuns,
@@ -88,10 +97,9 @@ async def taken(
     create: bool = False,
     new: CheckedInput | None = None,
     frees: bool = False,
-) -> AsyncIterator[Taking]:
-    """The thread, taken; given back if the block fails. See `concurrency.take`."""
-    async with runs.held(await take(runs, thread_id, create=create, new=new, frees=frees)) as row:
-        yield Taking(host, runs, row)
+) -> Taking:
+    """The thread, taken; see `concurrency.take`."""
+    return Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
 
 
 def make_executor(

@@ -21,7 +21,7 @@ from graphflow.runtime.documents import stored_document
 from graphflow.runtime.history.walk import walk_back
 from graphflow.runtime.runs.live_runs import LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import make_executor
+from graphflow.runtime.runs.taking import Taking, make_executor
 
 
 class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,7 +69,8 @@ class Migrator:
         await self._host.load(self._id, logs=False)
         runs = self._host.need_runs()
         await _release(runs, self._id)
-        async with runs.held(await runs.take(self._id, create=False)) as row:
+        async with Taking(self._host, runs, await runs.take(self._id, create=False)) as taking:
+            row = taking.row
             loaded = await runs.load_head(row)
             report, migration = await self._planned(loaded, names)
             if report.problems:

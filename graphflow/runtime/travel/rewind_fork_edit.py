@@ -35,7 +35,7 @@ from graphflow.runtime.history.effects import (
 )
 from graphflow.runtime.runs.live_runs import ASK_AGAIN_MS, LiveRuns
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import make_executor
+from graphflow.runtime.runs.taking import Taking, make_executor
 from graphflow.runtime.travel.undo import undo_effects
 
 
@@ -64,7 +64,7 @@ class Travel:
         await self.check_free(cancel)
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
         runs, row, choices, found = await self._ready(what, lambda head: target, effects, cancel)
-        async with runs.held(row):
+        async with Taking(self._host, runs, row):
             tick = self._moved("rewind", found, choices, by)
             return await self._commit(runs, row, target, tick, self._branch(target))
 
@@ -90,8 +90,8 @@ class Travel:
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())
         assert checkpoint_id is not None
         await runs.store.fork(checkpoint_id, self._id, new_id, number=host.new_lineage(), facts=facts)
-        async with runs.held(await runs.take(new_id, create=False)) as row:
-            await self._commit(runs, row, target, self._moved("fork", found, choices, by), None)
+        async with Taking(host, runs, await runs.take(new_id, create=False)) as taking:
+            await self._commit(runs, taking.row, target, self._moved("fork", found, choices, by), None)
         return new_id
 
     async def edit(self, edit: Edit, checkpoint_id: str | None, effects: Choices, cancel: bool, by: By) -> str:
@@ -104,7 +104,7 @@ class Travel:
             return _without_edited(head if checkpoint_id is None else target, edit)
 
         runs, row, choices, found = await self._ready("edit", behind, effects, cancel)
-        async with runs.held(row):
+        async with Taking(self._host, runs, row):
             # Read again now that the thread is taken: the state may have changed since the check.
             if checkpoint_id is None:
                 target = await runs.load_head(row)

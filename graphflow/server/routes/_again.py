@@ -39,7 +39,7 @@ async def again(request: Request, before: AskedBefore, given: QueryBody | Resume
     if given.stream:
         batches = await join(app, run_id)
         assert batches is not None  # only for who has all of it already
-        return named(stream(request, _after(batches, before.after), given.events), run_id)
+        return stream(request, run_id, _after(batches, before.after), given.events)
     live = next((live for live in app.runs.by_thread.values() if live.run_id == run_id), None)
     if live is not None:
         begun = StartedRun(run=live, run_id=run_id, chat_id=live.thread_id, request_id=given.request_id)

@@ -108,6 +108,7 @@ def families_of(text: str | None) -> tuple[str, ...] | None:
 
 def stream(
     request: Request,
+    run_id: str,
     batches: AsyncIterator[list[StreamFrame]],
     families: Collection[str] | None,
     left: Callable[[], None] | None = None,
@@ -116,6 +117,7 @@ def stream(
     metrics: ServerMetrics = request.app.state.metrics
     return EventStream(
         batches,
+        _header(run_id),
         families=families,
         heartbeat_s=heartbeat_s,
         left=left,
@@ -125,8 +127,12 @@ def stream(
 
 def named(response: R, run_id: str) -> R:
     """The response with its run in the header, which a client has before the first event."""
-    response.headers[RUN_ID] = quote(run_id, safe=":")  # an older id may have what no header can carry
+    response.headers.update(_header(run_id))
     return response
+
+
+def _header(run_id: str) -> dict[str, str]:
+    return {RUN_ID: quote(run_id, safe=":")}  # an older id may have what no header can carry
 
 
 def stream_run(
@@ -136,7 +142,7 @@ def stream_run(
     assert begun.run.log is not None
     # Leaving a stream only unsubscribes, unless the client asked for a cancel.
     left = begun.run.executor.cancel if on_disconnect == "cancel" else None
-    return named(stream(request, follow(begun.run.log, begun.after), families, left), begun.run_id)
+    return stream(request, begun.run_id, follow(begun.run.log, begun.after), families, left)
 
 
 async def one_body(request: Request, begun: StartedRun, on_disconnect: str) -> Response:

@@ -48,9 +48,10 @@ def stream_later(
             _withdrawing.add(task)
             task.add_done_callback(_withdrawing.discard)
 
-    response = stream(request, _batches(app, queued, begun), families, left if on_disconnect == "cancel" else None)
+    batches = _batches(app, queued, begun)
+    response = stream(request, queued.run_id, batches, families, left if on_disconnect == "cancel" else None)
     response.headers[PLACE] = str(queued.place)
-    return named(response, queued.run_id)
+    return response
 
 
 # The event loop holds tasks weakly; this keeps a withdrawal alive until it is done.
@@ -101,7 +102,8 @@ async def one_body_later(request: Request, queued: QueuedInput, on_disconnect: s
 
 def stream_elsewhere(request: Request, run: RemoteRun, families: Collection[str] | None) -> EventStream:
     """A run that another server drives, from this request's answers on."""
-    return stream(request, follow_stored(application(request), run.thread_id, run.run_id, after=run.seq), families)
+    batches = follow_stored(application(request), run.thread_id, run.run_id, after=run.seq)
+    return stream(request, run.run_id, batches, families)
 
 
 async def one_body_elsewhere(request: Request, run: RemoteRun) -> Response:

@@ -174,4 +174,4 @@ async def events(
         return stream_later(request, queued, families, "keep")
     batches = await join(application(request), run_id, last_event_id or lastEventId, families)
     # A stream that ends at once would bring a browser's `EventSource` back each second; after 204 it stays away.
-    return named(Response(status_code=204) if batches is None else stream(request, batches, families), run_id)
+    return named(Response(status_code=204), run_id) if batches is None else stream(request, run_id, batches, families)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
 from graphflow.id_rule import check_id
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.documents import Documents
 from graphflow.runtime.launch import launch, launch_answer
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer_checks import questions_of
@@ -54,6 +54,7 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
     runs = context.runs
     await runs.ready()
     chat_id = request.thread_id or context.ids.new_id()
+    run_id = request.run_id or context.ids.new_id()
     hold_ms = context.settings.tools.hold_ms if request.hold_ms is None else request.hold_ms
     async with context.thread_lock(chat_id):
         is_new = not request.thread_id  # then neither the store nor the folder of uploads can know the id
@@ -67,7 +68,6 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         if caller.user is not None:
             # Before anything is launched, so that two users with the same new id can't both get it.
             await claim(context, caller, chat_id)
-        run_id = request.run_id or context.ids.new_id()
         references = await uploads.resolved(context, chat_id, said.references) if said.references else said.references
         said = replace(
             said, chat_id=chat_id, request_id=said.request_id or run_id, references=references, message_id=run_id
@@ -108,7 +108,7 @@ async def _launch(
     name = chat_name(said.message)
     wanted = replace(
         request,
-        input=input_of(said, graph.host.documents.newest().input_schema),
+        input=input_of(said, graph.host.documents),
         agent_key=graph.host.agent_key,
         durability=context.settings.store.durability,
         # `enqueue` is tried as `reject` first: the service's own queue takes over below.
@@ -131,8 +131,8 @@ def chat_name(message: str) -> str:
     return " ".join(message.split())[:NAME_LENGTH]
 
 
-def input_of(said: RequestQuery, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The document's input (spec 3.1).
+def input_of(said: RequestQuery, documents: Documents) -> dict[str, Any]:
+    """The input of the newest version (spec 3.1).
 
     What the request does not give is left out where a closed schema has no place for it; what it gives never is,
     so that nothing is dropped in silence.
@@ -144,6 +144,7 @@ def input_of(said: RequestQuery, schema: Mapping[str, Any]) -> dict[str, Any]:
         "params": dict(said.params or {}),
         "scene": said.scene,
     }
+    schema = documents.newest().input_schema
     if schema.get("additionalProperties") is not False:
         return given
     known = schema.get("properties", {})

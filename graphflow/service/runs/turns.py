@@ -99,7 +99,7 @@ async def edit_message(
             thread_id=thread_id,
             run_id=run_id,
             query=said,
-            input={**before, **input_of(said, graph.host.documents.newest().input_schema)},
+            input={**before, **input_of(said, graph.host.documents)},
             params=said.params,
             agent_key=graph.host.agent_key,
             durability=context.settings.store.durability,
