@@ -110,13 +110,15 @@ async def test_a_rollback_over_http_takes_the_run_back(client: httpx.AsyncClient
         asyncio.timeout(PATIENCE_S),
         client.stream("POST", "/api/query", json={**STORY, "message": "wrong"}) as first,
     ):
-        async for _, event in frames(first):
+        wrong = frames(first)
+        async for _, event in wrong:
             if event["type"] == "node.start":
                 break
         body = {**STORY, "message": "right", "onBusy": "rollback"}
         second = asyncio.ensure_future(take(client, "POST", "/api/query", json=body))  # noqa: TID251 - awaited below
-        while (await client.get("/api/threads/b")).json()["data"]["status"] != "running":
-            await asyncio.sleep(0.01)
+        async for _, event in wrong:
+            if event["type"] == "run.cancel":  # before that the gate would let the run complete
+                break
         gate.open()
         assert (await second).events[-1]["type"] == "run.complete"
     state = (await client.get("/api/threads/b/state")).json()["data"]

@@ -8,13 +8,18 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 
 from graphflow.checkpoints.rows import Keep
+from graphflow.graph.core.immutable import State
+from graphflow.runtime.result import RunResult
 from graphflow.server.app import create_app, stop
+from graphflow.server.routes._queued import one_body_elsewhere, stream_elsewhere
 from graphflow.server.sse import REJOIN
 from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving, take
@@ -255,3 +260,21 @@ async def test_the_log_of_a_run_that_was_pruned_is_refused_before_any_stream_beg
         await server.application.store.prune("t", Keep(newest=1))
         refused = await client.request(**events_of(run_of(first), first))
         assert refused.status_code == 404 and "was pruned" in refused.json()["msg"]
+
+
+async def test_the_response_of_a_run_that_another_server_drives_names_it_in_the_header(folder: Path):
+    """As every response does that begins or continues a run (docs/how-to/concurrency.md)."""
+
+    async def ended() -> RunResult:
+        return RunResult(status="completed", state=State(), run_id="r")
+
+    async def stays() -> dict[str, Any]:
+        return await asyncio.Future[dict[str, Any]]()
+
+    remote: Any = SimpleNamespace(thread_id="t", run_id="r", seq=3, result=ended)
+    app = create_app(make_application(folder), watch=False)
+    async with app.router.lifespan_context(app):
+        request = Request({"type": "http", "app": app, "headers": []}, receive=stays)
+        streamed = stream_elsewhere(request, remote, None)
+        body = await one_body_elsewhere(request, remote)
+    assert [response.headers["Graphflow-Run-Id"] for response in (streamed, body)] == ["r", "r"]

@@ -111,7 +111,7 @@ async def one_body_elsewhere(request: Request, run: RemoteRun) -> Response:
     result = await left_by(request, run.result())
     if result is None:
         return Response(status_code=499)
-    return rested({"chatId": run.thread_id, "runId": run.run_id} | result_dict(result))
+    return named(rested({"chatId": run.thread_id, "runId": run.run_id} | result_dict(result)), run.run_id)
 
 
 async def _result(app: ServiceContext, queued: QueuedInput) -> Any:
