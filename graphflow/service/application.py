@@ -102,11 +102,14 @@ class Application(ServiceContext):
 
     def _registered_tools(self, more: Sequence[Any]) -> ToolRegistry:
         """The built-in tools, and `more`."""
+        from graphflow.service.catalog.agent_grants import excess
         from graphflow.service.catalog.builtin_tools import names_users, registered_tools
 
         self.users = names_users(self.settings.server.tokens)
         tools = memory_tools(lambda: self.long_term, self._user_of)
-        return registered_tools(self.settings, more, load=self.load, memory=tools, user_of=self._user_of)
+        return registered_tools(
+            self.settings, more, load=self.load, excess=partial(excess, self), memory=tools, user_of=self._user_of
+        )
 
     async def _user_of(self, thread_id: str) -> str | None:
         row = await self.store.thread(thread_id)

@@ -25,6 +25,10 @@ class ToolContext:
     """Milliseconds since the epoch, from the run's clock: the only clock a tool should read."""
     progress: Callable[[Any], Awaitable[None]]
     """Sends a JSON-able value as `tool.progress`."""
+    document: Any = None
+    """The document of the agent whose model made the call (`GraphDefinition`); None outside any node."""
+    starter: dict[str, Any] | None = None
+    """Who asked for the run, `{by, can?}`; None: the local person."""
 
 
 class RunnerContext(Protocol):

@@ -10,12 +10,16 @@ from typing import Any
 import msgspec
 
 from graphflow.agents.loader import LoadedAgent
+from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.modes.registry import MODES
 from graphflow.private_files import make_private_folder
+from graphflow.tools.context import ToolContext
 from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 
 LoadAgent = Callable[[Any], LoadedAgent]
 """Reads and checks an agent from a file, a text or data."""
+FindExcess = Callable[[CheckedDocument, ToolContext], str | None]
+"""What a file would grant beyond what its writer has, or None."""
 
 
 class AgentFolder:
@@ -26,20 +30,31 @@ class AgentFolder:
         home: what paths are shown relative to.
         load: checks an agent.
         protected: files of the server that are never written, wherever the folder is.
+        excess: what an agent would grant beyond what its writer has.
     """
 
-    def __init__(self, folder: Path, home: Path, load: LoadAgent, protected: ProtectedFiles | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        home: Path,
+        load: LoadAgent,
+        protected: ProtectedFiles | None = None,
+        excess: FindExcess | None = None,
+    ) -> None:
         self._folder, self._home, self._load, self._protected = folder, home, load, protected
+        self._excess = excess
 
     @property
     def blocks(self) -> Mapping[str, str]:
         # Only what this version can run: a model would choose the others as well.
         return {name: mode.block for name, mode in MODES.items()}
 
-    def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
+    def write(self, key: str, config: Mapping[str, Any], ctx: ToolContext) -> tuple[bool, str]:
         """See `AgentFiles.write`; `key` holds no path separator."""
         # Checked first: a broken agent is never written. With the key that the file's name will give it.
-        self._load({**config, "key": key})
+        made = self._load({**config, "key": key})
+        if self._excess is not None and (beyond := self._excess(made.checked, ctx)) is not None:
+            raise FileRefused("PERMISSION_DENIED", f"an agent grants only what it has: {beyond}")
         make_private_folder(self._folder)
         files = Workspace(self._folder, protected=self._protected)
         name = f"{key}.json"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from graphflow.errors import DefinitionError
+from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.workspace import FileRefused
@@ -32,12 +33,16 @@ class AgentFiles(Protocol):
     def blocks(self) -> Mapping[str, str]:
         """Mode → the key of its block."""
 
-    def write(self, key: str, config: Mapping[str, Any]) -> tuple[bool, str]:
+    def write(self, key: str, config: Mapping[str, Any], ctx: ToolContext) -> tuple[bool, str]:
         """Checks and writes the file of an agent: whether it is a new one, and its path for people.
+
+        Args:
+            ctx: of the call: an agent grants no more than it has.
 
         Raises:
             DefinitionError: the loader refuses it; nothing was written.
-            FileRefused, OSError: the file can't be written.
+            FileRefused: the file can't be written, or grants too much.
+            OSError: the file can't be written.
         """
 
 
@@ -54,7 +59,7 @@ def agent_file_tool(files: AgentFiles) -> Tool:
         approval_hint="It gives an agent its prompt, its tools and its approval mode.",
         templates=False,
     )
-    def agent_file_create(agentId: str, **given: Any) -> dict[str, Any] | ToolResult:  # noqa: N803 - the wire name
+    def agent_file_create(agentId: str, ctx: ToolContext, **given: Any) -> dict[str, Any] | ToolResult:  # noqa: N803 - the wire name
         """Create or replace an agent's file. The prompts of its mode may stand beside the other fields, in the block of
         the mode, or in `config`, which is a whole agent file.
         """
@@ -63,7 +68,7 @@ def agent_file_tool(files: AgentFiles) -> Tool:
             return failed("INVALID_PARAM", message, "Use 1 to 64 letters, digits, _ and -.")
         config = _config(given, blocks)
         try:
-            created, file = files.write(agentId, config)
+            created, file = files.write(agentId, config, ctx)
         except DefinitionError as error:
             issues = "; ".join(f"{issue.pointer or '/'}: {issue.message}" for issue in error.errors[:5])
             return failed("INVALID_PARAM", f"this is not a valid agent: {issues}", "Fix it and call again.")

@@ -125,6 +125,8 @@ class CallExecution:
             results=ready.results,
             now_ms=ctx.now_ms,
             progress=progress,
+            document=getattr(ctx, "document", None),
+            starter=None if (machine := getattr(ctx, "machine", None)) is None else machine.starter,
         )
 
 
