@@ -33,6 +33,7 @@ from graphflow.server.routes import (
     usage,
 )
 from graphflow.server.routes._parts import check_parameters
+from graphflow.server.warm_up import warm_up
 from graphflow.service.application import Application
 from graphflow.service.runs import input_queue
 from graphflow.service.runs.sweep import sweep
@@ -100,6 +101,7 @@ async def _served(
     async with application:
         # Opened before the first request, so that a store that can't be opened fails the start.
         await application.runs.ready()
+        await asyncio.to_thread(warm_up)
         metrics.listen(application)
         if watch:
             application.watch()

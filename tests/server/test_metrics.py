@@ -55,6 +55,7 @@ async def test_metrics_tell_of_runs_calls_streams_and_queues(folder: Path, gate:
     async with serving(make_application(folder, gate=gate)) as (client, _):
         first = read((await client.get("/metrics")).text)
         assert first["graphflow_runs_active"] == 0 and first["graphflow_first_delta_seconds_count"] == 0
+        assert first["graphflow_loop_blocked_seconds"] >= 0
         await ask(client, agentKey="story")
         await client.post("/api/query", json={"message": "x", "agentKey": "ask", "stream": False})
         gate.close()

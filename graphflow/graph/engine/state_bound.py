@@ -33,12 +33,13 @@ class StateBound:
         written = 0
         for change in commit.patch.frames.values():
             if change is not None:
-                if change.update is not None:
-                    written += change.update.size
+                if (update := change.update) is not None:
+                    written += update.size
                 # The usual step changes two fields, and they are small.
                 if len(change.fields) > 2 or change.operations:
                     written += self._more(change)
-        if not written and self._known is not None:
+        if self._known is not None and (known := self._known + written) <= self._most:
+            self._known = known
             return
         assert commit.before is not None and commit.machine is not None
         if self._known is None:
