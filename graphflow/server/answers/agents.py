@@ -149,6 +149,8 @@ class ToolLine(AnswerData):
     """JSON Schema of its arguments."""
     effects: str | None
     idempotent: bool | None
+    capabilities: list[str]
+    """What a call needs of the agent and of who starts the run."""
     prompt: str | None = None
     after_call_hint: str | None = None
     tool_type: str | None = None
