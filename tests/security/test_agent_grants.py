@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from graphflow import Person
+from graphflow.settings import load_settings
+from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 from tests.service.conftest import make_application
 
 STATE: dict[str, Any] = {
@@ -85,3 +87,31 @@ async def test_what_the_starter_lacks_is_not_granted_either(tmp_path: Path) -> N
 async def test_what_the_writer_has_may_be_granted(tmp_path: Path) -> None:
     exists, text = await written(tmp_path, {**PLAIN, "tools": ["http_request", "city_datetime"]})
     assert exists, text
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("graphs/made.json", False),
+        ("graphs/tools/mine.backend", False),
+        ("graphs/deep/made.json", False),
+        ("link.json", False),
+        ("linked/made.json", False),
+        ("mine.py", False),
+        ("graphs/deeper", True),
+    ],
+)
+def test_no_other_tool_writes_where_agents_and_tools_are(tmp_path: Path, path: str, folder: bool) -> None:
+    (tmp_path / "graphs" / "tools").mkdir(parents=True)
+    (tmp_path / "graphs" / "deep").mkdir()
+    (tmp_path / "graphs" / "here.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "link.json").symlink_to(tmp_path / "graphs" / "here.json")
+    (tmp_path / "linked").symlink_to(tmp_path / "graphs")
+    settings = load_settings(tmp_path, environ={"GRAPHFLOW_TOOLS_MODULES": "mine"})
+    files = Workspace(tmp_path, protected=ProtectedFiles.of(settings))
+    with pytest.raises(FileRefused, match="says what agents may do"):
+        files.make_folder(path) if folder else files.write(path, b"{}")
+    with pytest.raises(FileRefused, match="says what agents may do"):
+        files.delete("graphs", recursive=True)
+    assert files.write("notes.json", b"{}")
+    assert (tmp_path / "graphs" / "here.json").read_text(encoding="utf-8") == "{}"

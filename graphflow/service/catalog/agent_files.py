@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ class AgentFolder:
         if self._excess is not None and (beyond := self._excess(made.checked, ctx)) is not None:
             raise FileRefused("PERMISSION_DENIED", f"an agent grants only what it has: {beyond}")
         make_private_folder(self._folder)
-        files = Workspace(self._folder, protected=self._protected)
+        # This tool is for changing agents; any other is refused here.
+        own = None if self._protected is None else replace(self._protected, authored=())
+        files = Workspace(self._folder, protected=own)
         name = f"{key}.json"
         # A link could make another file of the folder this agent's; the port itself lets none lead out.
         found = files.find(name, follow_last=False)

@@ -234,6 +234,10 @@ class Workspace:
         """The folder in which something found is, still as it was found."""
         if not found.parts:
             raise FileRefused("PERMISSION_DENIED", f"{path!r} is the workspace itself")
+        if found.root.guard.is_authored(found.parts):
+            raise FileRefused(
+                "PERMISSION_DENIED", f"{path!r} says what agents may do, and this tool may not change that"
+            )
         folder = self._open_parts(path, found.root, found.parts[:-1], found.folder, FOLDER)
         try:
             self._check_same(found, folder)

@@ -69,6 +69,7 @@ class Guard:
     devices: frozenset[int]
     """File systems on which everything is protected."""
     names: bool
+    authored: tuple[tuple[str, ...], ...] = ()
 
     def covers_root(self) -> bool:
         """Whether the root itself is protected, and so everything in it."""
@@ -83,6 +84,11 @@ class Guard:
             _begins(path, file) for file in self.files
         )
 
+    def is_authored(self, parts: Sequence[str]) -> bool:
+        """Whether a change of this real path changes what agents may do: it lies in an authored folder, or holds one."""
+        path = (*self.root, *parts)
+        return any(path[: len(place)] == place or place[: len(path)] == path for place in self.authored)
+
     def knows(self, facts: os.stat_result) -> bool:
         """Whether this is a protected file or folder, whatever its name."""
         return facts.st_dev in self.devices or identity(facts) in self.identities
@@ -96,6 +102,9 @@ class ProtectedFiles:
     """Folders that are protected with everything in them."""
     files: tuple[Path, ...] = ()
     """Files that are protected with all whose names begin like theirs."""
+    authored: tuple[Path, ...] = ()
+    """Folders and files of agents, tools, viewports and Python modules: they may be read, and changed through no tool that
+    is not for that."""
     homes: Path | None = None
     """The folder of the users' workspaces: a root inside it may be used, and no other root leads into it."""
     home: Path | None = None
@@ -110,6 +119,7 @@ class ProtectedFiles:
         return cls(
             folders=tuple(map(_real, (settings.memory.chat_dir, settings.uploads.dir, settings.trace.dir))),
             files=tuple(map(_real, (store, *(store.with_name(name) for name in _BESIDE_THE_STORE)))),
+            authored=tuple(map(_real, _authored(settings))),
             homes=_real(settings.workspaces.dir),
             home=_real(settings.folder),
         )
@@ -126,6 +136,7 @@ class ProtectedFiles:
             identities=frozenset(_identities(places)),
             devices=_process_devices(),
             names=self.names,
+            authored=tuple(place.parts for place in self.authored),
         )
 
     @cached_property
@@ -169,6 +180,14 @@ class ProtectedFiles:
         if self.homes is None or any(_is_inside(root, self.homes) for root in roots):
             return []
         return [self.homes]
+
+
+def _authored(settings: Settings) -> Iterator[Path]:
+    """Where people write what agents are and may do."""
+    yield from (settings.agents.dir, settings.tools.dir, settings.viewports.dir)
+    for module in settings.tools.modules:
+        name = module.partition(".")[0]
+        yield from (settings.folder / name, settings.folder / f"{name}.py")
 
 
 def _with(file: Path, suffix: str) -> Path:
