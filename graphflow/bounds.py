@@ -23,9 +23,16 @@ class Bounds:
 
     value_bytes: int = _bound(16 * MIB, "Largest value that a node, an expression or a reducer may make.")
     state_bytes: int = _bound(64 * MIB, "Largest state of a thread, all of its frames together.")
-    fan_out: int = _bound(100_000, "Most branches that one `map` opens.", "branches", reserved=True)
+    fan_out: int = _bound(
+        100_000,
+        "Most branches of one `map` or `parallel`; more fail the node before any begins.",
+        "branches",
+    )
     map_max: int = _bound(
-        64, "Branches of a `map` that run at once if the node has no `max`.", "branches", reserved=True
+        64,
+        "Branches of a `map` that work at once if the node has no `max`, and of a `parallel`. A branch that waits for an"
+        " answer, a signal or a time does not count. A run keeps the number that it began with.",
+        "branches",
     )
     document_bytes: int = _bound(4 * MIB, "Largest file that people write: agents, tools, viewports, cases.")
     events: int = _bound(1_000_000, "Most events of one run.", "events")

@@ -32,6 +32,9 @@ from graphflow.graph.engine.ports import Durable, Logged
 
 SNAPSHOT_MIN_BYTES = 8192
 """Patches lighter than this are cheaper to read than to replace."""
+SNAPSHOT_FRAMES = 1_000
+"""Frames beyond which no snapshot is made, because it would hold the event loop: a wide fan is loaded from its patches,
+which say what its snapshot would."""
 SNAPSHOT_GROWTH = 1.1
 """How much heavier than the last a snapshot is thought to be: one that still outweighs its patches was made for nothing."""
 
@@ -146,6 +149,10 @@ class ThreadJournal:
         return durable
 
     def _snapshot(self, machine: Machine, seq: int, tail: int) -> bytes | None:
+        frames = machine.frames.values()
+        if sum(1 + (0 if frame.join is None else len(frame.join.ended)) for frame in frames) > SNAPSHOT_FRAMES:
+            self._snapshot_bytes = self._bytes_since  # looked at again once the patches have outgrown that
+            return None
         data = encode_snapshot(machine, seq, tail, self._counts, self._starts)
         # Remembered even if the snapshot is dropped: the next attempt waits until the patches outweigh this size.
         self._snapshot_bytes = len(data)

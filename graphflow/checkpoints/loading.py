@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -10,10 +13,10 @@ from graphflow.checkpoints.record_decoder import (
     Folded,
     decode_body,
     decode_snapshot,
+    filling,
     first_read,
     fold_records,
     wanted_logs,
-    with_logs,
 )
 from graphflow.checkpoints.record_fields import Counts, Starts
 from graphflow.checkpoints.rows import Log, Record, Stored, ThreadRow
@@ -57,11 +60,16 @@ async def load_thread(
         return None
     # The state is the newest snapshot and the patches after it. Entries of lists are rows of their own and come last.
     start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot, thread_id)
-    folded = fold_records(start, (decode_body(record.data, record.id) for record in stored.records))
+    folded = await _folded(start, stored.records)
     wanted = [Log(n, key, count, first_read(folded, n, key)) for n, key, count in wanted_logs(folded)] if logs else []
     rows = await store.read_logs(stored.chain, wanted) if wanted else []
     entries = {(log.frame, log.channel): found for log, found in zip(wanted, rows, strict=True)}
-    machine = with_logs(folded, entries)
+    machine = folded.machine
+    for made in filling(folded, entries):
+        if made is None:
+            await asyncio.sleep(0)
+        else:
+            machine = made
     # Only at the head may something be unannounced still: events behind an older checkpoint have long been sent.
     going_on = checkpoint_id is None and logs
     pending = await _pending(store, stored, machine, folded.seq) if going_on else []
@@ -82,6 +90,20 @@ async def load_thread(
     )
 
 
+async def _folded(folded: Folded, records: Sequence[Record]) -> Folded:
+    """The machine after these records, however many: the event loop turns between some of them and the next."""
+    for begin in range(0, len(records), SLICE):
+        if begin:
+            await asyncio.sleep(0)
+        some = records[begin : begin + SLICE]
+        folded = fold_records(folded, (decode_body(record.data, record.id) for record in some))
+    return folded
+
+
+SLICE = 100
+"""Records that are read without a turn of the event loop: a few milliseconds."""
+
+
 async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
     # Most often it is among the records just read, which saves a query.
     for record in (stored.target, *reversed(stored.records)):
@@ -93,7 +115,7 @@ async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
 
 async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: int) -> list[Logged]:
     """Events after the last commits that no record keeps: derived from the records, with the same numbers (E1)."""
-    bodies = [(record, decode_body(record.data, record.id)) for record in stored.records]
+    bodies = [(record, decode_body(record.data, record.id)) for record in stored.records[-PAGE:]]
     said = announced_ids(body for _, body in bodies)
     # The records read so far may all be unannounced; one more page reaches the last announced one (see `PAGE`).
     if not any(is_announced(record, body, said) for record, body in bodies[1:]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -280,13 +280,13 @@ def _frame_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _read_opened(node_run_id: str, items: Any, binds: str) -> Opened:
-    return Opened(node_run_id, freeze(items), binds)
+def _read_opened(node_run_id: str, items: Any, binds: str, at_once: int | None = None) -> Opened:
+    return Opened(node_run_id, freeze(items), binds, at_once)
 
 
-def _read_join(total: int, pending: int | Sequence[int], running: int, counted: int) -> JoinState:
+def _read_join(total: int, pending: int | Sequence[int], running: int, counted: int, waiting: int = 0) -> JoinState:
     left = range(pending, total) if isinstance(pending, int) else tuple(pending)
-    return JoinState(total, left, running, counted)
+    return JoinState(total, left, running, counted, waiting)
 
 
 def _read_branch(index: int, inherited: dict[str, int], out: Any) -> BranchState:
@@ -394,18 +394,32 @@ def with_logs(folded: Folded, logs: Mapping[tuple[int, str], Sequence[bytes]]) -
     Args:
         logs: their entries, whole or from `first_read` on.
     """
+    machine = folded.machine
+    for made in filling(folded, logs):
+        machine = made or machine
+    return machine
+
+
+PAUSE_EVERY = 200
+"""Frames that are filled without a pause."""
+
+
+def filling(folded: Folded, logs: Mapping[tuple[int, str], Sequence[bytes]]) -> Iterator[Machine | None]:
+    """Makes the machine of `with_logs`: yields None where the caller may do something else, and at last the machine."""
     rows: dict[int, dict[str, Sequence[bytes]]] = {}
     for (number, channel), entries in logs.items():
         rows.setdefault(number, {})[channel] = entries
     if not rows:
-        return folded.machine
+        return
     table: dict[int, Frame] = {}
-    for frame in all_frames(folded.machine):
+    for place, frame in enumerate(all_frames(folded.machine), 1):
+        if place % PAUSE_EVERY == 0:
+            yield None
         if frame.join is not None:
             # `put` appends the ended branches to the join again, so it begins empty.
             frame = msgspec.structs.replace(frame, join=msgspec.structs.replace(frame.join, ended=ListView([])))
         put(table, _with_logs(frame, table.get(frame.parent), rows.get(frame.number, {}), folded.counts))
-    return msgspec.structs.replace(folded.machine, frames=copied(table))
+    yield msgspec.structs.replace(folded.machine, frames=copied(table))
 
 
 def _with_logs(frame: Frame, parent: Frame | None, rows: Mapping[str, Sequence[bytes]], counts: Counts) -> Frame:

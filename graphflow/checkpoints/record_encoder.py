@@ -169,12 +169,14 @@ def _operations(operations: Mapping[str, Operation]) -> dict[str, Any]:
 
 
 def _opened(opened: Opened) -> list[Any]:
-    return [opened.node_run_id, storable(opened.items, channel="the items of a map"), opened.binds]
+    row = [opened.node_run_id, storable(opened.items, channel="the items of a map"), opened.binds]
+    return row if opened.at_once is None else [*row, opened.at_once]
 
 
 def _join(join: JoinState) -> list[Any]:
     pending = join.pending
-    return [join.total, pending.start if isinstance(pending, range) else pending, join.running, join.counted]
+    row = [join.total, pending.start if isinstance(pending, range) else pending, join.running, join.counted]
+    return [*row, join.waiting] if join.waiting else row
 
 
 def _branch(branch: BranchState) -> list[Any]:

@@ -39,7 +39,7 @@ from graphflow.graph.core.commands import (
 )
 from graphflow.graph.core.fan_out import Branches
 from graphflow.graph.core.immutable import thaw
-from graphflow.graph.core.machine import Frame, Interrupt, Machine
+from graphflow.graph.core.machine import RUNS, Frame, Interrupt, Machine
 from graphflow.graph.core.patches import apply_patch
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.plan_builder import build_plan
@@ -114,6 +114,7 @@ class Driver:
             assert full_path(self.plan, before, tick) == (self.machine, [commit, *commands])
         self.ticks.append(tick)
         assert plain(apply_patch(before, commit.patch)) == plain(self.machine)
+        check_places(self.machine)
         self.store.take(commit, self.random.random() < 0.1)
         for command in commands:
             match command:
@@ -213,6 +214,27 @@ class Driver:
         )
 
 
+def check_places(machine: Machine) -> None:
+    """The branches that a join counts as waiting are those below which nothing runs, and the run waits if its root does."""
+    below: dict[int, list[Frame]] = {}
+    for frame in machine.frames.values():
+        below.setdefault(frame.parent, []).append(frame)
+
+    def rests(frame: Frame) -> bool:
+        children = below.get(frame.number, [])
+        return all(map(rests, children)) if children else frame.status == "waiting"
+
+    for frame in machine.frames.values():
+        if frame.join is not None and machine.status in ("running", "waiting"):
+            assert frame.join.running == len(below.get(frame.number, []))
+            assert frame.join.waiting == sum(map(rests, below.get(frame.number, [])))
+        elif frame.join is not None:
+            assert frame.join.waiting == 0
+    if machine.status in ("running", "waiting"):
+        runs = any(frame.status in RUNS for frame in machine.frames.values())
+        assert (machine.status == "running") == (runs or not machine.interrupts)
+
+
 def plain(machine: Machine) -> Any:
     """The machine as data that compares: without the order in which branches ended, which a snapshot forgets."""
     frames = {number: _plain_frame(frame) for number, frame in machine.frames.items()}
@@ -224,7 +246,8 @@ def _plain_frame(frame: Frame) -> Any:
     out["state"] = thaw(frame.state)
     if frame.join is not None:
         ended = sorted((_plain_frame(f) for f in frame.join.ended), key=lambda f: f["number"])
-        out["join"] = [frame.join.total, list(frame.join.pending), frame.join.running, frame.join.counted, ended]
+        out["join"] = [*msgspec.structs.astuple(frame.join)[:-1], ended]
+        out["join"][1] = list(frame.join.pending)
     if frame.branch is not None:
         own = {key: [thaw(value) for value in values] for key, values in (frame.branch.own or {}).items()}
         out["branch"] = [frame.branch.index, frame.branch.inherited, thaw(frame.branch.out), own]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphflow import Graph, MemoryCheckpointer, append
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -132,3 +134,29 @@ def test_a_view_is_sliced_as_the_list_that_it_shows_though_another_has_grown_it(
     view.appended([6, 7, 8])
     shown, ends = [0, 1, 2, 3, 4, 5], [None, -9, -7, -6, -3, -1, 0, 1, 3, 5, 6, 8, 20]
     assert all(view[a:b:step] == shown[a:b:step] for a in ends for b in ends)
+
+
+def test_a_list_that_branches_go_on_from_is_shared_and_not_copied() -> None:
+    """Thousands of branches that append to a long list would otherwise hold it thousands of times."""
+    before = ListView(list(range(1000)))
+    first, *others = [before.appended([n]) for n in range(100)]
+    assert [view[1000] for view in (first, *others)] == list(range(100))
+    assert all(len(view) == 1001 and view[:3] == [0, 1, 2] and view[999:] == [999, view[-1]] for view in others)
+    own = {id(view._items): len(view._items) for view in others}
+    assert max(own.values()) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.lists(st.integers(), max_size=40)), max_size=40))
+def test_views_that_go_on_from_any_earlier_one_are_as_lists_would_be(steps: list[tuple[int, list[int]]]) -> None:
+    views: list[tuple[ListView, list[int]]] = [(ListView([]), [])]
+    for place, new in steps:
+        view, items = views[place % len(views)]
+        views.append((view.appended(new), [*items, *new]))
+    for view, items in views:
+        assert view == items and len(view) == len(items) and list(reversed(view)) == items[::-1]
+        assert [view[n] for n in range(-len(items), len(items))] == items * 2
+        for part in (slice(1, None), slice(None, -1), slice(-3, None), slice(2, 90, 3), slice(None, None, -1)):
+            assert view[part] == items[part]
+        for other, older in views:
+            grown = view.since(other)
+            assert grown is None or [*older, *grown] == items

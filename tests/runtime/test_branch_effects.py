@@ -117,8 +117,8 @@ async def test_only_the_branch_that_is_edited_as_finished_keeps_its_effects_with
         await thread.edit({"total": 1}, path="fan#1[1]")
     assert [(e["path"], e["key"]) for e in caught.value.detail["effects"]] == [("fan#1[1]", "note")]
     await thread.edit({"results": [9]}, "note", path="fan#1[1]")
-    result = await world.app.resume("t")
-    assert (result.status, list(result.state["results"])) == ("completed", [1, 9, 3])
+    state = await thread.state()
+    assert (state.status, list(state.values["results"])) == ("idle", [1, 9, 3])
     assert len(world.notes) == 3
 
 

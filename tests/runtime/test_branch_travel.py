@@ -119,15 +119,16 @@ async def test_an_edit_may_end_a_branch_and_the_last_one_completes_the_join(shop
         await shop.app.answer("t", {first.interrupts[0].id: 1})
 
 
-async def test_an_edit_that_ends_a_branch_makes_room_for_the_next(store: Checkpointer) -> None:
+async def test_a_branch_that_waits_frees_its_place_and_an_edit_that_ends_it_gives_none_away(
+    store: Checkpointer,
+) -> None:
     shop = Shop(store, max=1)
-    await shop.app.run({}, "t")
+    waiting = await shop.app.run({}, "t")
+    assert [i.path for i in waiting.interrupts] == ["fan#1[0]", "fan#1[2]"]
     thread = shop.app.thread("t")
     await thread.edit({"results": [5]}, "check", path="fan#1[0]")
     state = await thread.state()
-    assert (state.status, state.next) == ("stopped", ["fan#1[1]/take"])
-    waiting = await shop.app.resume("t")
-    assert [i.path for i in waiting.interrupts] == ["fan#1[2]"]
+    assert (state.status, [i.path for i in state.interrupts]) == ("waiting", ["fan#1[2]"])
     assert list((await shop.answer_all("t", i2=7)).state["results"]) == [5, 1, 7]
 
 

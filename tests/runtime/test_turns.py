@@ -1,172 +1,130 @@
-"""Messages by their ids: pages of them, answering one anew, putting other words in its place (spec 3.2, E8)."""
+"""Runs share slices of the event loop: nobody waits longer than a slice, and the order of branches does not depend on it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+from random import Random
 from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph, SqliteCheckpointer
-from graphflow.errors import CheckpointNotFound, EffectsNeedChoice, GraphflowError
-from graphflow.runtime.compiled_graph import CompiledGraph
-
-STATE = {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
-
-
-class Talk:
-    """Answers each message with the message and a number; the first word `send` makes it write."""
-
-    def __init__(self) -> None:
-        self.said = 0
-        self.sent: list[str] = []
-        self.unsent: list[Any] = []
-
-    def app(self, store: Any) -> CompiledGraph:
-        graph = Graph(STATE, name="talk")
-
-        async def act(state: Any, ctx: Context) -> None:
-            query = ctx.input["query"]
-            if query.startswith("send"):
-
-                async def send() -> str:
-                    self.sent.append(query)
-                    return str(query)
-
-                await ctx.step("send", send, arguments=query, effects="write")
-
-        async def say(state: Any, ctx: Context) -> None:
-            self.said += 1
-            await ctx.content(f"{ctx.input['query']} {self.said}")
-
-        graph.node(name="act", next="say")(act)
-        graph.node(name="say", next="end")(say)
-        return graph.compile(checkpointer=store)
+from graphflow import CompiledGraph, load_graph
+from graphflow.graph.engine import turns as module
+from graphflow.graph.engine.turns import SLICE_S, Turns
+from tests.runtime.branches import STATE, document
 
 
-async def shown(app: CompiledGraph, thread_id: str = "t") -> list[tuple[Any, str]]:
-    found, _ = await app.thread(thread_id).messages()
-    return [(message.role, message.content) for message in found][::-1]
+class Time:
+    """Each look at it takes so long."""
+
+    def __init__(self, step_s: float, random: Random | None = None) -> None:
+        self.now, self.step_s, self.random = 1.0, step_s, random
+
+    def __call__(self) -> float:
+        self.now += self.step_s * (self.random.random() if self.random else 1)
+        return self.now
 
 
-async def test_a_message_is_answered_anew_and_the_former_answer_stays_reachable(store: Any) -> None:
-    app = Talk().app(store)
-    for query in ("a", "b"):
-        await app.run(query, thread_id="t")
-    found, _ = await app.thread("t").messages()
-    assert [(m.role, m.content) for m in found] == [
-        ("assistant", "b 2"),
-        ("user", "b"),
-        ("assistant", "a 1"),
-        ("user", "a"),
-    ]
-    former = await app.thread("t").state()
-    for message, number in ((found[0], 3), (found[1], 4), (found[0], 5)):
-        again = await app.regenerate("t", message.message_id)
-        assert again.status == "completed" and again.run_id != found[1].run_id
-        assert await shown(app) == [("user", "a"), ("assistant", "a 1"), ("user", "b"), ("assistant", f"b {number}")]
-    assert former.checkpoint_id in [row.id for row in await app.thread("t").tree()]
-    await app.thread("t").rewind(former.checkpoint_id or "")
-    assert (await shown(app))[-1] == ("assistant", "b 2")
-    assert (await app.regenerate("t", found[3].message_id)).status == "completed"
-    assert await shown(app) == [("user", "a"), ("assistant", "a 6")]
+async def give(n: int) -> int:
+    return n
 
 
-async def test_other_words_take_the_place_of_a_message_also_of_the_first_one(store: Any) -> None:
-    app = Talk().app(store)
-    for query in ("a", "b"):
-        await app.run(query, thread_id="t")
-    found, _ = await app.thread("t").messages()
-    edited = await app.edit_message("t", found[1].message_id, "B")
-    assert await shown(app) == [("user", "a"), ("assistant", "a 1"), ("user", "B"), ("assistant", "B 3")]
-    assert (await app.thread("t").messages())[0][1].message_id == edited.run_id
-    await app.edit_message("t", found[3].message_id, "A")
-    assert await shown(app) == [("user", "A"), ("assistant", "A 4")]
-    # Ids of a branch that was left still name what was said there.
-    await app.edit_message("t", found[1].message_id, "bb")
-    assert await shown(app) == [("user", "a"), ("assistant", "a 1"), ("user", "bb"), ("assistant", "bb 5")]
+def chain(count: int) -> CompiledGraph:
+    nodes = {
+        f"n{n}": {"use": "fn:give", "with": {"n": n}, "next": f"n{n + 1}" if n + 1 < count else "end"}
+        for n in range(count)
+    }
+    return load_graph(document(nodes, start="n0"), functions={"give": give})
 
 
-async def test_ids_are_the_same_in_events_in_a_fork_and_after_an_export(store: Any, tmp_path: Path) -> None:
-    app = Talk().app(store)
-    events: list[Any] = [event async for event in app.stream("a", thread_id="t")]
-    block = next(event.content_id for event in events if event.type == "content.start")
-    run = next(event.run_id for event in events if event.type == "run.start")
-    assert [m.message_id for m in (await app.thread("t").messages())[0]] == [block, run]
-    await app.thread("t").fork(thread_id="f")
-    assert [m.message_id for m in (await app.thread("f").messages())[0]] == [block, run]
-    await app.edit_message("f", run, "x")
-    assert await shown(app, "f") == [("user", "x"), ("assistant", "x 2")]
-    assert await shown(app) == [("user", "a"), ("assistant", "a 1")]
-    other = SqliteCheckpointer(tmp_path / "other.db")
-    await other.setup()
-    await other.import_thread(store.export_thread("t"))
-    copy = Talk().app(other)
-    assert (await copy.regenerate("t", block)).status == "completed"
+def wide() -> CompiledGraph:
+    """Branches of three nodes each, none of which ever awaits."""
+    nodes = {
+        "fan": {"map": "state.items", "as": "item", "do": "a", "next": "end"},
+        **{
+            name: {"use": "fn:give", "with": {"n": "${item}"}, "set": {"results": "[out]"}, "next": following}
+            for name, following in (("a", "b"), ("b", "c"), ("c", "end"))
+        },
+    }
+    state = {"type": "object", "properties": {**STATE, "items": {"type": "array", "default": list(range(20))}}}
+    return load_graph(document(nodes, state=state), functions={"give": give})
 
 
-async def test_writes_behind_a_message_need_a_choice(store: Any) -> None:
-    talk = Talk()
-    app = talk.app(store)
-    result = await app.run("send a", thread_id="t")
-    for call in (app.regenerate("t", result.run_id), app.edit_message("t", result.run_id, "send b")):
-        with pytest.raises(EffectsNeedChoice):
-            await call
-    with pytest.raises(GraphflowError, match="rerun, undo") as refused:
-        await app.edit_message("t", result.run_id, "send b", effects="reuse")
-    assert refused.value.code == "invalid_input"
-    assert await shown(app) == [("user", "send a"), ("assistant", "send a 1")]
-    await app.regenerate("t", result.run_id, effects="reuse")
-    assert talk.sent == ["send a"]
-    await app.regenerate("t", result.run_id, effects="rerun")
-    assert talk.sent == ["send a"] * 2
-    await app.edit_message("t", result.run_id, "send b", effects="rerun")
-    assert talk.sent == ["send a", "send a", "send b"]
+async def turns_during(doing: Any) -> int:
+    """How often another task has its turn meanwhile."""
+    task = asyncio.ensure_future(doing)  # noqa: TID251 - awaited below
+    count = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        count += 1
+    await task
+    return count
 
 
-async def test_pages_of_messages_follow_each_other_whatever_their_size(store: Any) -> None:
-    app = Talk().app(store)
-    for number in range(7):
-        await app.run(f"q{number}", thread_id="t")
-    whole, end = await app.thread("t").messages()
-    assert (len(whole), end) == (14, None)
-    for size in (1, 2, 3, 5, 13, 14):
-        pages, cursor = [], None
-        while True:
-            page, cursor = await app.thread("t").messages(size, cursor=cursor)
-            pages.append(page)
-            if cursor is None:
-                break
-        assert [message for page in pages for message in page] == whole
-        assert {len(page) for page in pages[:-1]} <= {size}
-    for wrong in ("x", "1.2", "1.2.3", "9" * 30):
-        with pytest.raises(GraphflowError, match="cursor"):
-            await app.thread("t").messages(cursor=wrong)
+@pytest.mark.parametrize("app", [chain(100), wide()], ids=["chain", "fan"])
+async def test_nodes_that_never_await_give_the_loop_back_after_a_slice(
+    app: CompiledGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "perf_counter", Time(0.0))
+    quick = await turns_during(app.run({}))
+    monkeypatch.setattr(module, "perf_counter", Time(SLICE_S / 2))
+    slow = await turns_during(app.run({}))
+    assert slow >= quick + 10
 
 
-async def test_what_is_no_message_is_refused_and_nothing_changes(store: Any) -> None:
-    app = Talk().app(store)
-    await app.run("a", thread_id="t")
-    head = (await app.thread("t").state()).checkpoint_id
-    answer = (await app.thread("t").messages())[0][0].message_id
-    for call in (app.regenerate("t", "nobody"), app.edit_message("t", "nobody", "x")):
-        with pytest.raises(GraphflowError) as refused:
-            await call
-        assert refused.value.code == "message_not_found"
-    with pytest.raises(GraphflowError, match="is an answer") as refused:
-        await app.edit_message("t", answer, "x")
-    assert refused.value.code == "invalid_input"
-    with pytest.raises(TypeError, match="no option 'budgets'"):
-        await app.edit_message("t", answer, "x", budgets={})  # type: ignore[call-arg]
-    assert (await app.thread("t").state()).checkpoint_id == head
+async def order(app: CompiledGraph) -> list[str]:
+    events = [event async for event in app.stream({})]
+    return [f"{event.type} {getattr(event, 'path', '')} {getattr(event, 'node', '')}" for event in events]
 
 
-async def test_after_a_prune_the_message_is_refused_and_not_guessed(store: Any) -> None:
-    app = Talk().app(store)
-    first = await app.run("a", thread_id="t")
-    await app.run("b", thread_id="t")
-    await app.thread("t").prune(newest=1)
-    for call in (app.regenerate("t", first.run_id), app.edit_message("t", first.run_id, "x")):
-        with pytest.raises((CheckpointNotFound, GraphflowError)) as refused:
-            await call
-        assert refused.value.code in ("checkpoint_not_found", "message_not_found")
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_order_of_events_is_the_same_however_long_each_node_takes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = wide()
+    monkeypatch.setattr(module, "perf_counter", Time(0.0))
+    expected = await order(app)
+    monkeypatch.setattr(module, "perf_counter", Time(SLICE_S, Random(seed)))
+    assert await order(app) == expected
+
+
+async def test_runs_of_one_loop_have_their_turns_in_line_and_all_of_them_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "perf_counter", Time(SLICE_S))
+    results = await asyncio.gather(*(chain(20).run({}) for _ in range(5)), *(wide().run({}) for _ in range(2)))
+    assert {result.status for result in results} == {"completed"}
+
+
+async def test_whoever_is_cancelled_in_line_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "perf_counter", Time(2 * SLICE_S))
+    line = Turns()
+    came: list[int] = []
+
+    async def come(number: int) -> None:
+        await line.take()
+        came.append(number)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(come(number)) for number in range(6)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+    assert came == [0, 1, 4, 5]
+
+
+async def test_a_run_that_is_cancelled_in_line_begins_no_further_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "perf_counter", Time(2 * SLICE_S))
+    begun: list[int] = []
+
+    async def note(n: int) -> int:
+        begun.append(n)
+        return n
+
+    nodes = {f"n{n}": {"use": "fn:note", "with": {"n": n}, "next": f"n{n + 1}" if n < 50 else "end"} for n in range(51)}
+    app = load_graph(document(nodes, start="n0"), functions={"note": note})
+    task = asyncio.ensure_future(app.run({}))  # noqa: TID251 - awaited below
+    while not begun:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(begun) < 10

@@ -10,8 +10,9 @@ import msgspec
 from graphflow.capabilities import narrowed
 from graphflow.errors import StateError
 from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Finished, Request, Resolve, RunNode, Started
+from graphflow.graph.core.fan_out import all_awake
 from graphflow.graph.core.machine import ROOT, Frame
-from graphflow.graph.core.node_lifecycle import breaks, finish_frame, give_up, run, succeed
+from graphflow.graph.core.node_lifecycle import branches, breaks, finish_frame, give_up, run, succeed
 from graphflow.graph.core.routing import keep_partial
 from graphflow.graph.core.ticks import Cancel, Edited, Moved, Recovered, Resumed
 from graphflow.graph.core.unit_of_work import UnitOfWork, written
@@ -35,6 +36,7 @@ def stop(work: UnitOfWork, partials: Mapping[int, Any]) -> None:
                 keep_partial(work, frame.number, work.node_of(frame), partials.get(frame.number))
             work.change(frame.number, {"status": "ready"})
             work.commands.append(CancelNode(frame.number))
+    all_awake(work)
     work.fields["status"] = "stopped"
     work.commands.append(Finished("cancel"))
 
@@ -78,7 +80,7 @@ def on_resumed(work: UnitOfWork, tick: Resumed) -> None:
     for interrupt in work.before.interrupts.values():
         # A question of the stopped run stays open under its id; only the run that it belongs to is new.
         if interrupt.run_id != tick.run_id:
-            work.interrupts[interrupt.id] = msgspec.structs.replace(interrupt, run_id=tick.run_id)
+            work.put_interrupt(interrupt.id, msgspec.structs.replace(interrupt, run_id=tick.run_id))
     _go_on(work)
 
 
@@ -134,9 +136,10 @@ def on_edited(work: UnitOfWork, tick: Edited) -> None:
                 code="invalid_input",
                 nodes=list(nodes),
             )
+        branches.leave(work, tick.frame)
         work.close_children(tick.frame)
         work.cancel_interrupts(tick.frame, "cancelled")
-        work.change(tick.frame, {"node": tick.as_node, "status": "ready"})
+        branches.woken(work, tick.frame, node=tick.as_node)
         succeed(work, tick.frame, None, quiet=True)
         if work.moves:
             work.moves[0] = msgspec.structs.replace(work.moves[0], own=values)
@@ -193,8 +196,8 @@ def _ask_anew(work: UnitOfWork, *, same_run: bool) -> None:
             opened_at=work.tick.at,
             node_run_id=interrupt.node_run_id if same_run else "",
         )
-        work.interrupts[interrupt.id] = None
-        work.interrupts[again.id] = again
+        work.put_interrupt(interrupt.id, None)
+        work.put_interrupt(again.id, again)
         work.commands.append(Resolve(interrupt, "reissued"))
         work.commands.append(Request(again))
 

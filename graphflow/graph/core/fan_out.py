@@ -2,6 +2,9 @@
 
 A branch is opened when there is room for it, runs like any frame, and ends by leaving the table: what it gave and
 wrote stays in its parent's `JoinState`, until that is complete and the writes are reduced in branch order.
+
+There is room while fewer branches work than may at once. A branch in which nothing runs any more, because all that is
+open in it waits for an answer, frees its place, and so does the branch around it if that was the last one that worked.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphflow.errors import ExpressionFailed, NodeFailed, StateError
+from graphflow.errors import ExpressionFailed, LimitExceeded, NodeFailed, StateError
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
@@ -80,6 +83,10 @@ class Branches:
         frame = work.table[number]
         items = None if fan.items is None else _items(fan, work.scope_at(frame))
         total = len(fan.branches) if items is None else len(items)
+        bounds = work.plan.bounds
+        if total > bounds.fan_out:
+            message = f"node {node.name!r} would open {total:,} branches"
+            raise LimitExceeded("fan_out", bounds.fan_out, message, "give it fewer items, or raise it")
         if isinstance(fan.wait, int) and fan.wait > total:
             raise NodeFailed(
                 f"node {node.name!r} waits for {fan.wait} branches, and its list has {total} items; let fewer be enough, "
@@ -89,13 +96,50 @@ class Branches:
                 items=total,
             )
         pending: range | tuple[int, ...] = range(total)
-        if items is None:
+        if any(branch.before for branch in fan.branches):
             pending = tuple(pending)
-        work.change(
-            number,
-            {"status": "open", "opened": Opened(node_run_id, items, fan.binds), "join": JoinState(total, pending)},
-        )
+        opened = Opened(node_run_id, items, fan.binds, fan.at_once or bounds.map_max)
+        work.change(number, {"status": "open", "opened": opened, "join": JoinState(total, pending)})
         self._go_on(work, number, node, fan)
+
+    def came_to_rest(self, work: UnitOfWork, number: int) -> None:
+        """All that is open in this frame waits: its branch frees its place."""
+        frame = work.table[number]
+        while frame.branch is None and frame.parent >= 0:
+            frame = work.table[frame.parent]
+        if frame.branch is None:
+            return
+        parent = work.table[frame.parent]
+        join, node = parent.join, work.node_of(parent)
+        assert join is not None and node.fan is not None
+        work.change(parent.number, {"join": moved(join, waiting=join.waiting + 1)})
+        self._go_on(work, parent.number, node, node.fan)
+
+    def woken(self, work: UnitOfWork, number: int, **fields: Any) -> Frame:
+        """The frame with something to run again, and with these changes; its branch has its place back.
+
+        It goes on at once even if others have taken all places meanwhile: it has begun, and may hold what those need.
+        """
+        if rests(work, work.table[number]):
+            self._took_place(work, number)
+        return work.change(number, {"status": "ready", **fields})
+
+    def _took_place(self, work: UnitOfWork, number: int) -> None:
+        frame = work.table[number]
+        while frame.parent >= 0:
+            parent = work.table[frame.parent]
+            if frame.branch is not None:
+                join = parent.join
+                assert join is not None
+                work.change(parent.number, {"join": moved(join, waiting=max(join.waiting - 1, 0))})
+                if join.working:
+                    return  # what is around it has not been at rest
+            frame = parent
+
+    def leave(self, work: UnitOfWork, number: int) -> None:
+        """An open node is about to end although all below it waits: what is around it is no longer at rest."""
+        if work.table[number].opened is not None and rests(work, work.table[number]):
+            self._took_place(work, number)
 
     def _go_on(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut) -> None:
         """Joins once enough branches have ended or none is left; otherwise opens as many as there is room for."""
@@ -113,8 +157,10 @@ class Branches:
                 break
             if self._open_alike(work, number, node, fan, join):
                 continue
-            index = _next(work, fan, join)
+            index = _next(work, fan, join, at_once(opened, fan))
             if index is None:
+                if join.running and not join.working:
+                    self.came_to_rest(work, number)
                 break
             rest = join.pending[1:] if isinstance(join.pending, range) else tuple(i for i in join.pending if i != index)
             work.change(number, {"join": moved(join, pending=rest, running=join.running + 1)})
@@ -128,12 +174,15 @@ class Branches:
         """
         frame, start, pending = work.table[number], fan.branches[0].start, join.pending
         plan = work.plan_of(frame)
-        count = 0 if not isinstance(pending, range) or fan.branches[0].graph is not None else len(pending)
-        if fan.at_once is not None:
-            count = min(count, fan.at_once - join.running)
+        if not opens_alike(fan, plan) or not isinstance(pending, range) or work.resting:
+            return False
+        assert frame.opened is not None
+        count = len(pending)
+        if (most := at_once(frame.opened, fan)) is not None:
+            count = min(count, most - join.working)
         if (left := work.steps_left()) is not None:
             count = min(count, left)
-        if count < 1 or plan.nodes[start].opens or plan.monitor is not None or work.resting:
+        if count < 1:
             return False
         if stops(work, plan.before, work.stops_before, frame, start) or has_paths(work.stops_before):
             return False
@@ -141,15 +190,10 @@ class Branches:
         visits = {start: 1} if plan.nodes[start].counted else {}
         above = path_below(frame, node.name)
         for child, index in enumerate(pending[:count], work.new_frames(count)):
-            path, branch = f"{above}[{index}]", BranchState(index)
-            opened = Frame(
-                number=child, graph=frame.graph, parent=number, path=path, node=start, visits=visits, branch=branch
-            )
-            work.table[child] = branch_of(frame, opened)
-            fields = {"parent": number, "path": path, "graph": frame.graph, "node": start, "branch": branch, "visit": 1}
-            work.touched[child] = FramePatch(fields, None, None, visits or None)
+            opened, work.touched[child] = alike(frame, child, f"{above}[{index}]", index, start, visits)
+            work.table[child] = opened
             work.begun += 1
-            work.commands += (Started(child, start, 1, 1, work.begun, path), RunNode(child))
+            work.commands += (Started(child, start, 1, 1, work.begun, opened.path), RunNode(child))
         return True
 
     def _open_branch(self, work: UnitOfWork, number: int, node: PlanNode, fan: FanOut, index: int) -> None:
@@ -232,6 +276,53 @@ class Branches:
         self._succeed(work, number, _out(fan, ended) if fan.keeps_out else None, joined=joined)
 
 
+def at_once(opened: Opened, fan: FanOut) -> int | None:
+    """Branches that may work at a time; None is no limit."""
+    return fan.at_once if opened.at_once is None else opened.at_once
+
+
+def rests(work: UnitOfWork, frame: Frame) -> bool:
+    """Whether all that is open in the frame waits for an answer."""
+    if frame.opened is None:
+        return frame.status == "waiting"
+    if frame.join is not None:
+        return frame.join.running > 0 and not frame.join.working
+    return any(rests(work, other) for other in work.table.values() if other.parent == frame.number)
+
+
+def all_awake(work: UnitOfWork) -> None:
+    """No branch waits any more: the run stops, and its questions are closed."""
+    for frame in list(work.table.values()):
+        if frame.join is not None and frame.join.waiting:
+            work.change(frame.number, {"join": moved(frame.join, waiting=0)})
+
+
+def opens_alike(fan: FanOut, plan: Plan) -> bool:
+    """Whether all branches begin with a node that simply runs, and nothing has to be looked at before it."""
+    if fan.items is None or fan.branches[0].graph is not None or plan.monitor is not None:
+        return False
+    return not plan.nodes[fan.branches[0].start].opens
+
+
+def alike(
+    parent: Frame, number: int, path: str, index: int, start: str, visits: dict[str, int]
+) -> tuple[Frame, FramePatch]:
+    """A branch of a map that begins, and the patch that opens it."""
+    branch = BranchState(index)
+    opened = Frame(
+        number=number, graph=parent.graph, parent=parent.number, path=path, node=start, visits=visits, branch=branch
+    )
+    fields = {
+        "parent": parent.number,
+        "path": path,
+        "graph": parent.graph,
+        "node": start,
+        "branch": branch,
+        "visit": 1,
+    }
+    return branch_of(parent, opened), FramePatch(fields, None, None, visits or None)
+
+
 def index_of(frame: Frame) -> int:
     """The branch's position among its siblings."""
     assert frame.branch is not None
@@ -254,9 +345,9 @@ def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
     return freeze(list(items))
 
 
-def _next(work: UnitOfWork, fan: FanOut, join: JoinState) -> int | None:
+def _next(work: UnitOfWork, fan: FanOut, join: JoinState, most: int | None) -> int | None:
     """The next branch that may begin: room is left, its predecessors have ended, and the budget has a step for it."""
-    if not join.pending or (fan.at_once is not None and join.running >= fan.at_once):
+    if not join.pending or (most is not None and join.working >= most):
         return None
     if join.running and not work.affords_step():
         return None  # waits for those that run: their steps are reserved; if none is left then, it fails
@@ -299,14 +390,14 @@ def _in_order(fan: FanOut, join: JoinState) -> list[Frame]:
 def _writes_of(ended: Sequence[Frame], plan: Plan) -> dict[str, list[Any]]:
     """Key → what these branches wrote to it, in order; not from failed ones, and no key with `x-scope: branch`."""
     out: dict[str, list[Any]] = {}
-    channels = plan.schema.channels
+    # A key with `x-scope: branch` stays in its branch (E10).
+    private = {key for key, channel in plan.schema.channels.items() if channel.scope == "branch"}
     for frame in ended:
         if frame.status != "done" or frame.branch is None or frame.branch.own is None:
             continue
         for key, values in frame.branch.own.items():
-            # A key with `x-scope: branch` stays in its branch (E10).
-            if channels[key].scope != "branch":
-                out.setdefault(key, []).extend(values)
+            if key not in private:
+                out.setdefault(key, []).extend(values[:])
     return out
 
 

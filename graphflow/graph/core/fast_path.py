@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.commands import Command, Commit, Ended, RunNode, Started
+from graphflow.graph.core.fan_out import alike, at_once, opens_alike, path_below
 from graphflow.graph.core.immutable import State, copied
 from graphflow.graph.core.machine import ROOT, BranchState, Frame, FramePatch, Machine, Patch
 from graphflow.graph.core.patches import gave, moved, wrote
-from graphflow.graph.core.plan import Plan, PlanNode
+from graphflow.graph.core.plan import FanOut, Plan, PlanNode
 from graphflow.graph.core.scope import Scope, limits_in, result_of
 from graphflow.graph.core.ticks import NodeSucceeded
 from graphflow.graph.core.unit_of_work import raw_writes
@@ -57,7 +58,11 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
         left = _left(plan, machine, ended, tick.out, FramePatch({}, update, None, None, raw))
         if left is None:
             return None
-        table, patches = left
+        table, patches, opened = left
+        if opened is not None:
+            fields["frames_made"], fields["begun"] = opened.number + 1, begun + 1
+            begun += 1
+            follows = (Started(opened.number, opened.node, 1, 1, begun, opened.path), RunNode(opened.number))
     else:
         moved_on = _moved_on(machine, frame, state, branch, home, to, steps)
         if moved_on is None:
@@ -69,7 +74,10 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     active = machine.active_ms
     if machine.last_at and tick.at > machine.last_at:
         active = fields["active_ms"] = active + tick.at - machine.last_at
-    after = replace(machine, active_ms=active, last_at=tick.at, steps=steps, begun=begun, frames=table)
+    made = fields.get("frames_made", machine.frames_made)
+    after = replace(
+        machine, active_ms=active, last_at=tick.at, steps=steps, begun=begun, frames=table, frames_made=made
+    )
     patch = Patch(fields, patches, {})
     commit = Commit(tick.id, tick.at, "node", True, patch, node.name, number, facts, machine, after)
     writes = () if update is None else (*update.sets, *update.logs, *update.merges)
@@ -164,8 +172,10 @@ def _moved_on(
 
 def _left(
     plan: Plan, machine: Machine, frame: Frame, out: Any, patch: FramePatch
-) -> tuple[Frames, FramePatches] | None:
-    """The frames after a branch has ended, and their patches; None if a join or another branch follows.
+) -> tuple[Frames, FramePatches, Frame | None] | None:
+    """The frames after a branch has ended, their patches, and the branch that takes its place.
+
+    None if a join follows, or another branch that this module can't open.
 
     Args:
         frame: with the writes of its last node.
@@ -177,8 +187,10 @@ def _left(
     parent = machine.frames[frame.parent]
     join, node = parent.join, plan.graphs[parent.graph].nodes[parent.node]
     assert join is not None and node.fan is not None
-    # The tick that opens another branch or completes the join has more to do than this one.
-    if join.pending or join.running == 1 or join.counted + 1 >= node.fan.needed(join.total):
+    # The tick that completes the join has more to do than this one.
+    if (join.running == 1 and not join.pending) or join.counted + 1 >= node.fan.needed(join.total):
+        return None
+    if join.pending and not _takes_over(plan, machine, parent, node.fan):
         return None
     if frame.graph != parent.graph:
         home = plan.graphs[frame.graph]
@@ -196,5 +208,29 @@ def _left(
     table = copied(machine.frames)
     del table[frame.number]
     ended = join.ended.appended([replace(frame, status="done", node=END, branch=branch)])
+    patches: FramePatches = {frame.number: patch}
+    opened = None
+    if join.pending:
+        start, number = node.fan.branches[0].start, machine.frames_made
+        visits = {start: 1} if plan.graphs[parent.graph].nodes[start].counted else {}
+        path = path_below(parent, node.name, f"[{join.pending[0]}]")
+        opened, begins = alike(parent, number, path, join.pending[0], start, visits)
+        joined = replace(joined, pending=join.pending[1:], running=join.running)
+        patches |= {parent.number: FramePatch({"join": joined}), number: begins}
+        table[number] = opened
+    else:
+        patches[parent.number] = FramePatch({"join": joined})
     table[parent.number] = replace(parent, join=replace(joined, ended=ended))
-    return table, {frame.number: patch, parent.number: FramePatch({"join": joined})}
+    return table, patches, opened
+
+
+def _takes_over(plan: Plan, machine: Machine, parent: Frame, fan: FanOut) -> bool:
+    """Whether one more branch begins in the place of one that ends, and as the others did."""
+    join, home, limit = parent.join, plan.graphs[parent.graph], machine.limits.get("steps")
+    assert join is not None and parent.opened is not None
+    if not opens_alike(fan, home) or not isinstance(join.pending, range) or home.before:
+        return False
+    # Fewer than may at once run where the budget has kept the others back.
+    if at_once(parent.opened, fan) != join.working:
+        return False
+    return limit is None or limit - machine.steps > len(machine.frames)

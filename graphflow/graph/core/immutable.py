@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from graphflow.errors import StateError
@@ -83,6 +83,12 @@ _DICTS: frozenset[type] = frozenset({dict, OrderedDict, defaultdict, Counter})
 """What becomes a `FrozenDict`; other classes of the users' keep theirs."""
 
 
+SHARED = 32
+"""Items beyond which a view that goes on from the middle of a list shares them instead of copying them."""
+MOST_HEADS = 4
+"""Views that may stand before one another; the next copies, so that a look at an item takes no longer with each join."""
+
+
 class ListView(Sequence[Any]):
     """The first `length` items of a shared list that only grows (E22).
 
@@ -90,34 +96,64 @@ class ListView(Sequence[Any]):
     replaced or removed.
     """
 
-    __slots__ = ("_items", "_length", "ordinals")
+    __slots__ = ("_cut", "_head", "_items", "_length", "ordinals")
 
-    def __init__(self, items: list[Any], length: int | None = None, ordinals: int | None = None) -> None:
+    def __init__(
+        self,
+        items: list[Any],
+        length: int | None = None,
+        ordinals: int | None = None,
+        *,
+        head: ListView | None = None,
+    ) -> None:
+        self._head = head
+        """What comes before `items`: thousands of branches that append to one long list share what they began with."""
+        self._cut = 0 if head is None else len(head)
         self._items = items
-        self._length = len(items) if length is None else length
+        self._length = self._cut + len(items) if length is None else length
         self.ordinals = self._length if ordinals is None else ordinals
+
+    @property
+    def _own(self) -> int:
+        """How many of `_items` are seen."""
+        return self._length - self._cut
+
+    def _depth(self) -> int:
+        view, depth = self._head, 0
+        while view is not None:
+            view, depth = view._head, depth + 1
+        return depth
+
+    def _all(self) -> list[Any]:
+        """A list of what is seen."""
+        own = self._items[: self._own]
+        return own if self._head is None else self._head._all() + own
 
     def appended(self, new: Sequence[Any]) -> ListView:
         """A view with `new` at its end; grows the list in place when this view owns its tail."""
-        items = self._items
-        # Another view has appended to the list: this one copies its own part, so that both branches of history stay
-        # right.
-        if len(items) != self._length:
-            items = items[: self._length]
+        items, head = self._items, self._head
+        # Another view has appended to the list: this one goes on with a list of its own, so that both branches of history
+        # stay right.
+        if len(items) != self._own:
+            if self._own > SHARED and self._depth() < MOST_HEADS:
+                items, head = [], self
+            else:
+                items, head = self._all(), None
         items.extend(new)
-        return ListView(items, self._length + len(new), self.ordinals + len(new))
+        return ListView(items, self._length + len(new), self.ordinals + len(new), head=head)
 
     def since(self, older: ListView) -> Sequence[Any] | None:
         """What was appended after `older`; None when this list did not grow out of it."""
-        grown = self._items is older._items and older._length <= self._length
-        return self._items[older._length : self._length] if grown else None
+        if self._items is older._items and older._length <= self._length:
+            return self._items[older._own : self._own]
+        return self._items[: self._own] if self._head is older else None
 
     def changed(self, entries: Sequence[LogEntry]) -> ListView:
         """A view after any log entries (E4): `+` appends, `=` replaces, `-` removes, `*` is the list anew."""
         # Pure appends share the list; a correction copies it, because older views still show the old item.
         if _APPENDED.issuperset([entry[0] for entry in entries]):
             return self.appended([entry[1] for entry in entries])
-        items = self._items[: self._length]
+        items = self._all()
         for entry in entries:
             fold(items, entry)
         return ListView(items, len(items), self.ordinals + len(entries))
@@ -132,21 +168,24 @@ class ListView(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             start, stop, step = index.indices(self._length)
-            if step > 0:  # copies what is asked for and not the list
-                return self._items[start:stop:step]
-            return self._items[: self._length][index]
+            if step > 0 and start >= self._cut:  # copies what is asked for and not the list
+                return self._items[start - self._cut : max(stop - self._cut, 0) : step]
+            return self._all()[index]
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:
             raise IndexError(f"index {index} of a list of {self._length}")
-        return self._items[index]
+        if self._head is not None and index < self._cut:
+            return self._head[index]
+        return self._items[index - self._cut]
 
     def __iter__(self) -> Any:
         # The list may grow during the iteration; the view ends at its length.
-        return islice(self._items, self._length)
+        own = islice(self._items, self._own)
+        return own if self._head is None else chain(self._head, own)
 
     def __reversed__(self) -> Any:
-        return reversed(self._items[: self._length])
+        return reversed(self._all())
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ListView | list | tuple):
@@ -156,7 +195,7 @@ class ListView(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"ListView({self._items[: self._length]!r})"
+        return f"ListView({self._all()!r})"
 
 
 LogEntry = tuple[Any, ...]

@@ -10,8 +10,8 @@ import msgspec
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.commands import CancelNode, Ended, Resolve, RunNode
 from graphflow.graph.core.control import stop
-from graphflow.graph.core.machine import ROOT, WAITS, Interrupt, Operation
-from graphflow.graph.core.node_lifecycle import begin, enter, fail, finish_frame, succeed
+from graphflow.graph.core.machine import ROOT, WAITS, Interrupt, Operation, of_frame
+from graphflow.graph.core.node_lifecycle import ask, begin, branches, enter, fail, finish_frame, succeed
 from graphflow.graph.core.route_trace import PendingMove, passing_refs, seen
 from graphflow.graph.core.ticks import Answered, Expired, NodeAsked, OperationRecorded, Signalled, timed
 from graphflow.graph.core.transcript import left_open
@@ -32,14 +32,14 @@ def on_asked(work: UnitOfWork, tick: NodeAsked) -> None:
     work.source, work.node, work.frame_no = "ask", interrupt.node, interrupt.frame
     work.facts = tick.facts
     work.add_usage(tick.usage)
-    work.ask(interrupt)
+    ask(work, interrupt)
 
 
 def on_answered(work: UnitOfWork, tick: Answered) -> None:
     interrupt = work.before.interrupts[tick.interrupt_id]
     work.source, work.node, work.frame_no = "answer", interrupt.node, interrupt.frame
     work.facts = {"interrupt": interrupt.id, "decision": tick.decision, **({"by": tick.by} if tick.by else {})}
-    work.interrupts[interrupt.id] = None
+    work.put_interrupt(interrupt.id, None)
     work.commands.append(Resolve(interrupt, tick.decision, tick.answer))
     if interrupt.kind == "breakpoint":
         _answer_breakpoint(work, interrupt, tick)
@@ -49,7 +49,7 @@ def on_answered(work: UnitOfWork, tick: Answered) -> None:
     elif interrupt.key == "":
         if found := seen(passing_refs(work.node_of(work.table[interrupt.frame])), {"answer": tick.answer}):
             work.facts["seen"] = found
-        work.change(interrupt.frame, {"status": "ready"})
+        branches.woken(work, interrupt.frame)
         succeed(work, interrupt.frame, tick.answer, answer=tick.answer)
     else:
         _record_answer(work, interrupt, tick)
@@ -60,8 +60,9 @@ def _record_answer(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> No
 
     While the node has another question open, the frame keeps waiting: the node can only run up to that question.
     """
-    asks = any(other.frame == interrupt.frame for other in work.open_interrupts().values())
-    status = {"status": "waiting" if asks else "ready"}
+    asks = bool(of_frame(work.open_interrupts(), interrupt.frame))
+    if not asks:
+        branches.woken(work, interrupt.frame)
     operation: Operation | None = Operation("ask", interrupt.digest, "none", "done", tick.answer)
     key = interrupt.key
     if interrupt.kind == "outcome_unknown" and key.startswith("unknown:"):
@@ -73,17 +74,16 @@ def _record_answer(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> No
         kind, digest = (old.kind, old.digest) if old else ("once", interrupt.digest)
         operation = None if tick.decision == "retry" else Operation(kind, digest, "write", "done", result)
         if operation is None and old is None:
-            work.change(interrupt.frame, status)
             work.commands.append(RunNode(interrupt.frame))
             return
-    work.change(interrupt.frame, status, operations={key: operation})
+    work.change(interrupt.frame, {}, operations={key: operation})
     work.commands.append(RunNode(interrupt.frame))
 
 
 def _answer_breakpoint(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:
     number = interrupt.frame
     # `passed` keeps the same breakpoint from stopping the node again after a crash or a resume.
-    frame = work.change(number, {"status": "ready", "passed": work.table[number].node})
+    frame = branches.woken(work, number, passed=work.table[number].node)
     answer = tick.answer if isinstance(tick.answer, Mapping) else {}
     if update := answer.get("update"):
         work.write(number, update)
@@ -115,9 +115,9 @@ def on_expired(work: UnitOfWork, tick: Expired) -> None:
     if interrupt.kind in WAITS:
         wake(work, interrupt, timed(tick.at), "expired")
         return
-    work.interrupts[interrupt.id] = None
+    work.put_interrupt(interrupt.id, None)
     work.commands.append(Resolve(interrupt, "expired"))
-    work.change(interrupt.frame, {"status": "ready"})
+    branches.woken(work, interrupt.frame)
     error = NodeFailed(f"nobody answered {interrupt.id} before it expired", code="timeout").as_dict(interrupt.node)
     if interrupt.on_expire is not None:
         # The question was asked and has ended, so its node counts as finished, like one whose failure is routed.
@@ -180,9 +180,9 @@ def wake(work: UnitOfWork, interrupt: Interrupt, out: Mapping[str, Any], decisio
     """Ends a `wait`: its node succeeds with `out`."""
     work.node, work.frame_no = interrupt.node, interrupt.frame
     work.facts = {"interrupt": interrupt.id, "decision": decision}
-    work.interrupts[interrupt.id] = None
+    work.put_interrupt(interrupt.id, None)
     work.commands.append(Resolve(interrupt, decision, out))
-    work.change(interrupt.frame, {"status": "ready"})
+    branches.woken(work, interrupt.frame)
     succeed(work, interrupt.frame, out)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from graphflow.graph.core.channels import Update
-from graphflow.graph.core.immutable import ListView, State
+from graphflow.graph.core.immutable import SMALL, ChunkedTable, ListView, State
 
 Status = Literal["idle", "running", "waiting", "failed", "stopped"]
 """`idle`: nothing unfinished; `stopped`: unfinished and not driven by any process (spec 3.2)."""
@@ -35,7 +35,7 @@ class Operation(msgspec.Struct, frozen=True, array_like=True):
     idempotent: bool = False
 
 
-class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Something that waits for an answer (spec 2.4); durable before anybody is asked (E12)."""
 
     id: str
@@ -65,7 +65,98 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The node run that asked; it goes on under this id after the answer, also in a later epoch."""
 
 
-class Opened(msgspec.Struct, frozen=True):
+class InterruptTable(MutableMapping[str, Interrupt]):
+    """Interrupts by id in the order in which they were opened, and by frame; copies share what they have in common.
+
+    A tick works on a copy. With thousands of branches that all ask, copying a dict or looking through it for the questions
+    of one frame would make each of them cost what all of them do.
+    """
+
+    __slots__ = ("_frames", "_ordinals", "_rows")
+
+    def __init__(self, interrupts: Mapping[str, Interrupt] | None = None) -> None:
+        self._ordinals: dict[str, int] = {}
+        """Id → place in the order. Only grows, so all copies share it; `_rows` says which of them are open."""
+        self._rows: ChunkedTable[Interrupt] = ChunkedTable()
+        self._frames: ChunkedTable[tuple[int, ...]] = ChunkedTable()
+        for key, interrupt in (interrupts or {}).items():
+            self[key] = interrupt
+
+    def copy(self) -> InterruptTable:
+        """A table that can change without affecting this one; this one must not change any more."""
+        out = InterruptTable()
+        out._ordinals, out._rows, out._frames = self._ordinals, self._rows.copy(), self._frames.copy()
+        return out
+
+    def of_frame(self, number: int) -> list[Interrupt]:
+        """The open interrupts of a frame, oldest first."""
+        return [self._rows[ordinal] for ordinal in self._frames.get(number) or ()]
+
+    def __getitem__(self, key: str) -> Interrupt:
+        interrupt = self._rows.get(self._ordinals.get(key, -1))
+        if interrupt is None:
+            raise KeyError(key)
+        return interrupt
+
+    def __setitem__(self, key: str, interrupt: Interrupt) -> None:
+        ordinal = self._ordinals.setdefault(key, len(self._ordinals))
+        if ordinal in self._rows:
+            self._forget(ordinal)
+        self._rows[ordinal] = interrupt
+        self._frames[interrupt.frame] = (*(self._frames.get(interrupt.frame) or ()), ordinal)
+
+    def __delitem__(self, key: str) -> None:
+        ordinal = self._ordinals[key]
+        if ordinal not in self._rows:
+            raise KeyError(key)
+        self._forget(ordinal)
+        del self._rows[ordinal]
+
+    def _forget(self, ordinal: int) -> None:
+        frame = self._rows[ordinal].frame
+        if rest := tuple([other for other in self._frames[frame] if other != ordinal]):
+            self._frames[frame] = rest
+        else:
+            del self._frames[frame]
+
+    def __iter__(self) -> Iterator[str]:
+        return (interrupt.id for interrupt in self._rows.values())
+
+    def values(self) -> Iterator[Interrupt]:  # type: ignore[override]
+        return self._rows.values()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def copied_interrupts(table: MutableMapping[str, Interrupt]) -> MutableMapping[str, Interrupt]:
+    """A copy to work on."""
+    if isinstance(table, InterruptTable):
+        return dict(table) if len(table) <= SMALL // 4 else table.copy()
+    return dict(table) if len(table) <= SMALL else InterruptTable(table)
+
+
+def changed_interrupts(
+    table: MutableMapping[str, Interrupt], changes: Mapping[str, Interrupt | None]
+) -> MutableMapping[str, Interrupt]:
+    """The table after a patch: interrupts opened, or closed with None."""
+    out = copied_interrupts(table)
+    for key, interrupt in changes.items():
+        if interrupt is None:
+            out.pop(key, None)
+        else:
+            out[key] = interrupt
+    return out
+
+
+def of_frame(table: Mapping[str, Interrupt], number: int) -> list[Interrupt]:
+    """The open interrupts of a frame, oldest first."""
+    if isinstance(table, InterruptTable):
+        return table.of_frame(number)
+    return [interrupt for interrupt in table.values() if interrupt.frame == number]
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False):
     """What stays the same while the frames below a `graph`, `map` or `parallel` node run."""
 
     node_run_id: str
@@ -74,9 +165,12 @@ class Opened(msgspec.Struct, frozen=True):
     """What a `map` goes through, as it was at the opening."""
     binds: str = ""
     """The `as` name of its items."""
+    at_once: int | None = None
+    """Branches that may run at a time, waiting ones not counted; kept here, so that a run goes on as it began whatever
+    the settings say now. None in runs of versions that kept no such number."""
 
 
-class JoinState(msgspec.Struct, frozen=True):
+class JoinState(msgspec.Struct, frozen=True, gc=False):
     """How far the branches of a frame's `map` or `parallel` are (spec 2.1 rule 5)."""
 
     total: int
@@ -86,11 +180,18 @@ class JoinState(msgspec.Struct, frozen=True):
     """Begun and not ended, waiting ones included."""
     counted: int = 0
     """Ended and counting for `wait`."""
+    waiting: int = 0
+    """Of the running ones: those in which nothing runs, because all that is open in them waits for an answer."""
     ended: ListView = msgspec.field(default_factory=lambda: ListView([]))
     """Frames of the branches that have ended, in tick order; they left the table."""
 
+    @property
+    def working(self) -> int:
+        """Branches that take a place among those that may run at a time."""
+        return self.running - self.waiting
 
-class BranchState(msgspec.Struct, frozen=True):
+
+class BranchState(msgspec.Struct, frozen=True, gc=False):
     """What makes a frame a branch of its parent's `map` or `parallel`."""
 
     index: int
@@ -104,11 +205,14 @@ class BranchState(msgspec.Struct, frozen=True):
     (E10). None when the body is a subgraph, which has a state of its own."""
 
 
+RUNS = ("ready", "backoff")
+"""Statuses of a frame that has something to run."""
 ENDED = ("done", "lost")
 """Statuses of a branch that waits for its join: it reached its end, or failed and is collected or skipped."""
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+# No cycle goes through these: the collector, whose pauses grow with what it looks at, need not follow thousands of them.
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where one graph is: the root, a branch, or a subgraph."""
 
     number: int
@@ -155,7 +259,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where this run goes on after another one that failed or was cancelled: the run of the thread's input (E1)."""
     frames: MutableMapping[int, Frame] = msgspec.field(default_factory=dict)
     """By number, parents before their children; never changed in place."""
-    interrupts: dict[str, Interrupt] = msgspec.field(default_factory=dict)
+    interrupts: MutableMapping[str, Interrupt] = msgspec.field(default_factory=dict)
+    """By id, oldest first; never changed in place."""
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     usage: dict[str, Any] = msgspec.field(default_factory=dict)
     """Since the run's input: promptTokens, completionTokens, reasoningTokens, cachedTokens, modelCalls, toolCalls,

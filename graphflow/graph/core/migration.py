@@ -17,7 +17,7 @@ from graphflow.errors import NodeFailed, StateError
 from graphflow.graph.core.channels import Channel, Update, initial_update
 from graphflow.graph.core.commands import Request, Resolve
 from graphflow.graph.core.immutable import ListView, State, freeze, thaw
-from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine
+from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine, of_frame
 from graphflow.graph.core.plan import Plan, is_known
 from graphflow.graph.core.scope import Scope, limits_in
 from graphflow.graph.core.ticks import Migrated
@@ -275,7 +275,7 @@ class _Planner:
         return node
 
     def _asks_inside(self, frame: Frame) -> bool:
-        return any(i.frame == frame.number and i.kind != "breakpoint" for i in self._machine.interrupts.values())
+        return any(asked.kind != "breakpoint" for asked in of_frame(self._machine.interrupts, frame.number))
 
     def _keeps_operations(self, frame: Frame, plan: Plan, node: str) -> bool:
         """Recorded operations stay with a node that is still the same; a write's record must not be lost."""
@@ -459,7 +459,8 @@ def on_migrated(work: UnitOfWork, tick: Migrated) -> None:
             opened_at=tick.at,
             node_run_id=question.node_run_id if tick.run_id == work.before.run_id else "",
         )
-        work.interrupts |= {old: None, again.id: again}
+        work.put_interrupt(old, None)
+        work.put_interrupt(again.id, again)
         work.commands += [Resolve(work.before.interrupts[old], "reissued"), Request(again)]
     if work.before.status not in ("idle", "waiting"):
         work.fields |= {"status": "stopped", "error": None}

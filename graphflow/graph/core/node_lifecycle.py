@@ -11,7 +11,7 @@ from typing import Any
 from graphflow.errors import BudgetExceeded, NodeFailed
 from graphflow.graph.core.budget import exceeded
 from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, RunNode, Started
-from graphflow.graph.core.fan_out import Branches, takes_losses
+from graphflow.graph.core.fan_out import Branches, all_awake, takes_losses
 from graphflow.graph.core.machine import ROOT, Interrupt
 from graphflow.graph.core.patches import gave
 from graphflow.graph.core.plan import Monitor
@@ -97,7 +97,8 @@ def enter(
 
 def _break(work: UnitOfWork, number: int, when: str, node: str) -> None:
     frame = work.table[number]
-    work.ask(
+    ask(
+        work,
         Interrupt(
             id=work.new_interrupt_id(),
             kind="breakpoint",
@@ -109,8 +110,16 @@ def _break(work: UnitOfWork, number: int, when: str, node: str) -> None:
             payload={"when": when, "next": frame.node},
             schema=BREAKPOINT_SCHEMA,
             opened_at=work.tick.at,
-        )
+        ),
     )
+
+
+def ask(work: UnitOfWork, interrupt: Interrupt) -> None:
+    """Opens an interrupt: its frame waits, and frees its place if it is a branch."""
+    asks_already = work.table[interrupt.frame].status == "waiting"
+    work.ask(interrupt)
+    if not asks_already:
+        branches.came_to_rest(work, interrupt.frame)
 
 
 BREAKPOINT_SCHEMA: dict[str, Any] = {
@@ -295,6 +304,7 @@ def fail(
     work.node, work.frame_no = work.node or node.name, number
     work.count_unfinished(number)
     work.cancel_interrupts(number, "cancelled")
+    branches.leave(work, number)
     if not final and retries(frame, node, error):
         schedule_retry(work, number, node, error, jitter)
         return
@@ -379,6 +389,7 @@ def give_up(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
             work.cancel_interrupts(other.number, "cancelled")
             work.change(other.number, {"status": "ready"})
             work.commands.append(CancelNode(other.number))
+    all_awake(work)
     work.commands.append(Finished("error"))
 
 

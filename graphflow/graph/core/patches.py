@@ -12,7 +12,16 @@ import msgspec
 
 from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.immutable import ListView, LogEntry, State, copied, freeze
-from graphflow.graph.core.machine import ENDED, BranchState, Frame, FramePatch, JoinState, Machine, Patch
+from graphflow.graph.core.machine import (
+    ENDED,
+    BranchState,
+    Frame,
+    FramePatch,
+    JoinState,
+    Machine,
+    Patch,
+    changed_interrupts,
+)
 
 
 def apply_patch(machine: Machine, patch: Patch) -> Machine:
@@ -28,13 +37,7 @@ def apply_patch(machine: Machine, patch: Patch) -> Machine:
                 place(table, number, change)
         changes["frames"] = table
     if patch.interrupts:
-        open_ = dict(machine.interrupts)
-        for key, interrupt in patch.interrupts.items():
-            if interrupt is None:
-                open_.pop(key, None)
-            else:
-                open_[key] = interrupt
-        changes["interrupts"] = open_
+        changes["interrupts"] = changed_interrupts(machine.interrupts, patch.interrupts)
     return msgspec.structs.replace(machine, **changes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,8 +10,20 @@ import msgspec
 from graphflow.graph.core.budget import add_usage
 from graphflow.graph.core.channels import StateSchema, Update, apply_update
 from graphflow.graph.core.commands import CancelNode, Command, Commit, Request, Resolve
-from graphflow.graph.core.immutable import State, copied, freeze
-from graphflow.graph.core.machine import ROOT, Frame, FramePatch, Interrupt, Machine, Opened, Operation, Patch
+from graphflow.graph.core.immutable import SMALL, State, copied, freeze
+from graphflow.graph.core.machine import (
+    ROOT,
+    RUNS,
+    Frame,
+    FramePatch,
+    Interrupt,
+    Machine,
+    Opened,
+    Operation,
+    Patch,
+    copied_interrupts,
+    of_frame,
+)
 from graphflow.graph.core.patches import place
 from graphflow.graph.core.plan import Plan, PlanNode
 from graphflow.graph.core.route_trace import PendingMove, moves_of
@@ -64,6 +76,7 @@ class UnitOfWork:
     """One tick's work: the machine so far, the patch that leads there, and the commands."""
 
     __slots__ = (
+        "_open",
         "before",
         "beginning",
         "begun",
@@ -100,6 +113,8 @@ class UnitOfWork:
         self.touched: dict[int, FramePatch | None] = {}
         self.fields: dict[str, Any] = {}
         self.interrupts: dict[str, Interrupt | None] = {}
+        """What the patch says of interrupts; set by `put_interrupt`."""
+        self._open: MutableMapping[str, Interrupt] | None = None
         self.commands: list[Command] = []
         self.source = ""
         self.checkpoint = True
@@ -142,13 +157,23 @@ class UnitOfWork:
     def node_of(self, frame: Frame) -> PlanNode:
         return self.plan.graphs[frame.graph].nodes[frame.node]
 
-    def open_interrupts(self) -> dict[str, Interrupt]:
-        out = {**self.before.interrupts, **self.interrupts}
-        return {key: value for key, value in out.items() if value is not None}
+    def open_interrupts(self) -> MutableMapping[str, Interrupt]:
+        """The open interrupts as they stand now; `put_interrupt` changes them."""
+        return self.before.interrupts if self._open is None else self._open
+
+    def put_interrupt(self, key: str, interrupt: Interrupt | None) -> None:
+        """Opens an interrupt, or closes it with None."""
+        if self._open is None:
+            self._open = copied_interrupts(self.before.interrupts)
+        self.interrupts[key] = interrupt
+        if interrupt is None:
+            self._open.pop(key, None)
+        else:
+            self._open[key] = interrupt
 
     def below(self, number: int) -> list[int]:
         """Frames below this one, innermost first."""
-        if len(self.table) == 1:
+        if not _has_below(self.table[number]):
             return []
         # One pass over the table: asking each frame for its children would be quadratic in a wide fan.
         children: dict[int, list[int]] = {}
@@ -242,7 +267,7 @@ class UnitOfWork:
             self.touched[number] = None
             self.commands.append(CancelNode(number))
         if numbers:
-            self._cancel_interrupts_of(set(numbers), "cancelled")
+            self._cancel_all(self._asked_by(set(numbers)), "cancelled")
 
     def _forget_ended(self, frame: Frame) -> None:
         """Drops the ended branches that the frame's join keeps."""
@@ -251,16 +276,23 @@ class UnitOfWork:
 
     def cancel_interrupts(self, number: int, decision: str) -> None:
         """Closes the open interrupts of a frame."""
-        self._cancel_interrupts_of({number}, decision)
+        if open_ := self.open_interrupts():
+            self._cancel_all(of_frame(open_, number), decision)
 
-    def _cancel_interrupts_of(self, numbers: Container[int], decision: str) -> None:
-        for interrupt in list(self.open_interrupts().values()):
-            if interrupt.frame in numbers:
-                self.interrupts[interrupt.id] = None
-                self.commands.append(Resolve(interrupt, decision))
+    def _asked_by(self, numbers: set[int]) -> list[Interrupt]:
+        """The open interrupts of these frames."""
+        open_ = self.open_interrupts()
+        if len(open_) <= max(SMALL, len(numbers)):
+            return [interrupt for interrupt in open_.values() if interrupt.frame in numbers]
+        return [interrupt for number in numbers for interrupt in of_frame(open_, number)]
+
+    def _cancel_all(self, interrupts: Iterable[Interrupt], decision: str) -> None:
+        for interrupt in interrupts:
+            self.put_interrupt(interrupt.id, None)
+            self.commands.append(Resolve(interrupt, decision))
 
     def ask(self, interrupt: Interrupt) -> None:
-        self.interrupts[interrupt.id] = interrupt
+        self.put_interrupt(interrupt.id, interrupt)
         self.change(interrupt.frame, {"status": "waiting"})
         self.commands.append(Request(interrupt))
 
@@ -308,6 +340,17 @@ class UnitOfWork:
         if active_ms:
             self.add_usage({"activeMs": active_ms})
 
+    def _runs(self) -> bool:
+        """Whether any frame has something to run."""
+        table = self.table
+        # What this tick began is found at once: a look at the whole table would cost each of many questions as much as all.
+        if any((frame := table.get(number)) is not None and frame.status in RUNS for number in self.touched):
+            return True
+        root = table.get(ROOT)
+        if root is not None and root.join is not None and root.opened is not None and root.opened.at_once is not None:
+            return root.join.working > 0
+        return any(frame.status in RUNS for frame in table.values())
+
     def done(self) -> tuple[Machine, list[Command]]:
         fields, before = self.fields, self.before
         if self.steps != before.steps:
@@ -316,8 +359,7 @@ class UnitOfWork:
             fields["begun"] = self.begun
         if self.get("status") in ("running", "waiting"):
             # Derived from the frames at the end, so that no handler has to keep the status right while it moves them.
-            waits = not any(f.status in ("ready", "backoff") for f in self.table.values())
-            status = "waiting" if waits and self.open_interrupts() else "running"
+            status = "waiting" if self.open_interrupts() and not self._runs() else "running"
             if status != self.before.status or "status" in fields:
                 fields["status"] = status
         # `activeMs` is updated when the run rests: otherwise each record would store one more number for nothing.
@@ -349,6 +391,11 @@ class UnitOfWork:
             spent=self.spent,
         )
         return machine, [commit, *self.commands]
+
+
+def _has_below(frame: Frame) -> bool:
+    """Whether the table may have frames below this one."""
+    return frame.opened is not None and (frame.join is None or frame.join.running > 0)
 
 
 def join(first: FramePatch, second: FramePatch) -> None:

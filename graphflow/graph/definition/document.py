@@ -182,7 +182,7 @@ class NodeDefinition(_Part, frozen=True):
     do: str | GraphRef | None = None
     """Of a `map`: the first node of the body, or a subgraph."""
     max: int | None = None
-    """Of a `map`: how many branches run at once. Absent: all."""
+    """Of a `map`: how many branches work at once; one that waits for an answer, a signal or a time does not count. Absent: `bounds.map_max` of the settings."""
     join: Join | None = None
     """Of a `map` or `parallel`: when it is complete."""
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import freeze
-from graphflow.graph.core.machine import Interrupt
+from graphflow.graph.core.machine import Interrupt, of_frame
 from graphflow.graph.core.ticks import NodeAsked
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import ACTS_AROUND, Suspended
@@ -41,6 +41,8 @@ class AnswerWaiters:
     def __init__(self, run: Run, hold_ms: int) -> None:
         self._run, self._hold_ms = run, hold_ms
         self._waiters: dict[str, Waiter] = {}
+        self._of_asker: dict[Asker, dict[str, Waiter]] = {}
+        """The same by who asks: one question of thousands is not looked for among all of them."""
         self.released = False
         """The process has stopped waiting: the thread waits on without it."""
 
@@ -65,17 +67,15 @@ class AnswerWaiters:
     def open(self, asked: Interrupt, ctx: Asker) -> Interrupt:
         """Feeds a question; the interrupt as it is open now."""
         run = self._run
-        # The core makes the id, so the new interrupt is found by what was not open before.
-        before = set(run.machine.interrupts)
         usage, facts = ctx.to_be_counted(asked.key)
         now = run.clock.now_ms()
         run.feed(NodeAsked(id=run.ids.new_id(), at=now, frame=asked.frame, interrupt=asked, usage=usage, facts=facts))
         ctx.note_counted(asked.key, usage)
-        return next(i for key, i in run.machine.interrupts.items() if key not in before)
+        return of_frame(run.machine.interrupts, asked.frame)[-1]  # the core makes its id
 
     def find(self, frame: int, key: str) -> Interrupt | None:
         """The open interrupt of this operation, if it has asked already."""
-        return next((i for i in self._run.machine.interrupts.values() if i.frame == frame and i.key == key), None)
+        return next((i for i in of_frame(self._run.machine.interrupts, frame) if i.key == key), None)
 
     async def wait(self, asked: Interrupt, ctx: Asker) -> Any:
         """Opens the interrupt, or finds it open, and waits for its answer while the process holds the run.
@@ -96,7 +96,8 @@ class AnswerWaiters:
             )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiters[interrupt.id] = Waiter(future, ctx, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
+        waiter = Waiter(future, ctx, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
+        self._waiters[interrupt.id] = self._of_asker.setdefault(ctx, {})[interrupt.id] = waiter
         if not self.time_of(interrupt):
             loop.call_soon(self.quiet, ctx)  # first let other operations end that the node has begun
         limit, remaining = ctx.limit, None
@@ -107,13 +108,21 @@ class AnswerWaiters:
             return await future
         finally:
             del future  # its exception refers to this frame, which would be a reference cycle
-            self._waiters.pop(interrupt.id, None)
+            self._forget(interrupt.id)
             if limit is not None and remaining is not None and not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time() + remaining)
 
+    def _forget(self, interrupt_id: str) -> Waiter | None:
+        waiter = self._waiters.pop(interrupt_id, None)
+        if waiter is not None and (others := self._of_asker.get(waiter.ctx)) is not None:
+            others.pop(interrupt_id, None)
+            if not others:
+                del self._of_asker[waiter.ctx]
+        return waiter
+
     def resolve(self, interrupt: Interrupt, decision: str, answer: Any) -> None:
         """Wakes the call that waits in this process, if there is one."""
-        waiter = self._waiters.pop(interrupt.id, None)
+        waiter = self._forget(interrupt.id)
         if waiter is None or (future := waiter.future).done():
             return
         if decision in ("cancelled", "expired"):
@@ -141,7 +150,7 @@ class AnswerWaiters:
         self.released = True
         for waiter in self._waiters.values():
             waiter.held = False
-        for ctx in {waiter.ctx for waiter in self._waiters.values()}:
+        for ctx in list(self._of_asker):
             self.quiet(ctx)
 
     def quiet(self, ctx: Asker) -> None:
@@ -149,8 +158,8 @@ class AnswerWaiters:
 
         Leaving a node cancels whatever else it does, and a write that is cut off has an unknown outcome.
         """
-        for waiter in self._waiters.values():
-            if waiter.ctx is ctx and not waiter.held and not waiter.future.done():
+        for waiter in self._of_asker.get(ctx, {}).values():
+            if not waiter.held and not waiter.future.done():
                 # Operations around the question cannot end before the answer; waiting for them would never end.
                 if not ctx.alive or ctx.acts <= waiter.around:
                     ctx.left = True

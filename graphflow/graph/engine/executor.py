@@ -43,9 +43,8 @@ from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.state_bound import StateBound
 from graphflow.graph.engine.timers import Timers
+from graphflow.graph.engine.turns import turns
 
-YIELD_EVERY = 64
-"""Node runs between two turns of the event loop, so that nodes that never await cannot starve other tasks."""
 HOLD_MS = 300_000
 
 StartCommand = RunNode | Started | Backoff
@@ -301,7 +300,7 @@ class Executor:
 
     async def _loop(self) -> None:
         run, commits, tasks, sleepers = self.run, self.commits, self.tasks, self.timers.sleepers
-        turns = 0
+        turn, mine = turns(), False
         while run.error is None and not run.closed:
             # Raised by a timer or a task of its own; raising it here ends the run as if it had happened in this task.
             if run.failure is not None:
@@ -314,10 +313,11 @@ class Executor:
                     await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
                 elif tasks.alone and not sleepers and not run.machine.interrupts:
                     # Nothing else can become ready while it runs.
-                    turns += 1
-                    if turns % YIELD_EVERY == 0:
-                        await asyncio.sleep(0)
+                    if not mine and not turn.begin():
+                        await turn.take()
+                        mine = True  # and looks again: the run may have been cancelled meanwhile
                         continue
+                    mine = False
                     await tasks.run_here()
                 else:
                     tasks.run_apart()

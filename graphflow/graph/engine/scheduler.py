@@ -19,6 +19,7 @@ from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.outcomes import unstorable
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import Suspended, is_suspension
+from graphflow.graph.engine.turns import turns
 
 log = logging.getLogger("graphflow.nodes")
 UNENDED_S = 10.0
@@ -102,11 +103,16 @@ class Scheduler:
         with suppress(asyncio.CancelledError):
             if earlier is not None and not earlier.done():
                 await asyncio.wait((earlier,))  # a frame runs one node at a time
+            turn = turns()
+            if not turn.begin():
+                await turn.take()
             await self._call(number)
             # As long as nothing has to wait, one task runs all nodes of its frame.
             while self._goes_on(number):
                 del self.ready[number]
                 await asyncio.sleep(0)  # the others' turn
+                if not turn.begin():
+                    await turn.take()
                 await self._call(number)
 
     def _goes_on(self, number: int) -> bool:
@@ -194,6 +200,8 @@ class Scheduler:
 
     async def _call(self, number: int) -> None:
         run = self._run
+        if run.closed or run.error is not None:
+            return  # it has ended while the node waited for its turn
         frame = run.machine.frames[number]
         node = run.plan.graphs[frame.graph].nodes[frame.node]
         ctx = self.runs.start(number)
