@@ -9,6 +9,7 @@ Codes are part of the stored format: never reuse one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_entry, decode_meta
+from graphflow.checkpoints.record_decoder import SLICE, RecordBody, decode_bodies, decode_entry, decode_meta
 from graphflow.checkpoints.record_encoder import first_ordinal
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import Record
@@ -306,10 +307,12 @@ async def read_events(
     store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]
 ) -> list[Logged]:
     """The stored log of these records, oldest first, texts read from the state's logs."""
-    bodies = [decode_body(record.data, record.id) for record in records]
+    bodies = await decode_bodies(records)
     texts = await _read_references(store, loaded_chain, bodies)
     out: list[Logged] = []
-    for record, body in zip(records, bodies, strict=True):
+    for place, (record, body) in enumerate(zip(records, bodies, strict=True), 1):
+        if place % SLICE == 0:
+            await asyncio.sleep(0)
         run_id = decode_meta(record.meta, record.id).run_id
         try:
             out += unpack(

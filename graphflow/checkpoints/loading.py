@@ -10,6 +10,7 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import announced_ids, is_announced, unannounced_events
 from graphflow.checkpoints.record_decoder import (
+    SLICE,
     Folded,
     decode_body,
     decode_snapshot,
@@ -98,10 +99,6 @@ async def _folded(folded: Folded, records: Sequence[Record]) -> Folded:
         some = records[begin : begin + SLICE]
         folded = fold_records(folded, (decode_body(record.data, record.id) for record in some))
     return folded
-
-
-SLICE = 100
-"""Records that are read without a turn of the event loop: a few milliseconds."""
 
 
 async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:

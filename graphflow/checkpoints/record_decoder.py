@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from graphflow.checkpoints.record_fields import (
     Starts,
     forget_frames,
 )
+from graphflow.checkpoints.rows import Record
 from graphflow.errors import CodecError
 from graphflow.graph.core.channels import Update
 from graphflow.graph.core.immutable import ListView, LogEntry, copied, fold, freeze
@@ -177,6 +179,20 @@ def _read_body(data: bytes) -> RecordBody:
     return RecordBody(
         source, node, frame, at, Patch(fields, changes, opened), counts, facts, seq, tail, events, renewed
     )
+
+
+SLICE = 100
+"""Records that are read without a turn of the event loop: a few milliseconds."""
+
+
+async def decode_bodies(records: Sequence[Record]) -> list[RecordBody]:
+    """The bodies of these records, however many: the event loop turns between some of them and the next."""
+    out: list[RecordBody] = []
+    for place, record in enumerate(records):
+        if place and place % SLICE == 0:
+            await asyncio.sleep(0)
+        out.append(decode_body(record.data, record.id))
+    return out
 
 
 _LISTS = frozenset({list})

@@ -243,8 +243,9 @@ class _Messages:
                 more.append((block.seq, self.placed))
         self.placed = spoken
         self._add_query()
+        place = 0
         for seq, messages in sorted(more, key=lambda entry: entry[0]):
-            self._insert(seq, messages)
+            place = self._insert(seq, messages, place)
 
     def _add_query(self) -> None:
         """Adds the person's message for a graph that keeps no messages."""
@@ -265,13 +266,20 @@ class _Messages:
         call = ToolCall(id=call_id_of(block), name=name or "", arguments=block.arguments or "{}")
         self._add_call(call, block.timestamp, block)
 
-    def _insert(self, seq: int, messages: list[tuple[int, dict[str, Any]]]) -> None:
-        """Inserts messages by event number, but never between a call and its result."""
+    def _insert(self, seq: int, messages: list[tuple[int, dict[str, Any]]], place: int) -> int:
+        """Inserts messages by event number, but never between a call and its result.
+
+        Args:
+            place: nothing before it has a larger number; returns such a place for the next number.
+        """
         spoken = self.placed
-        at = next((i for i, (number, _) in enumerate(spoken) if number > seq), len(spoken))
+        while place < len(spoken) and spoken[place][0] <= seq:
+            place += 1
+        at = place
         while at < len(spoken) and spoken[at][1]["role"] == "tool":
             at += 1
         spoken[at:at] = [(seq, message) for _, message in messages]
+        return place
 
 
 def _text(text: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from graphflow.checkpoints.event_log import read_events
 from graphflow.checkpoints.record_decoder import (
     Folded,
     RecordBody,
+    decode_bodies,
     decode_body,
     decode_entry,
     decode_meta,
@@ -82,9 +83,7 @@ class ChatRecorder:
                 await self._write_missing(chat_id, chain, facts, but=run_id)
             run = await read_run(self._store(), chat_id, run_id, chain, entries, facts.agent_key)
             if run is not None:
-                system = await self._system_of(facts.document)
-                record = record_of(run, action_tools=self._action_tools)
-                await asyncio.to_thread(self.files.write, chat_id, record, system)
+                await self._write(chat_id, run, await self._system_of(facts.document))
             self._note_whole(chat_id, journal.head)
 
     async def heal(self, chat_id: str) -> int:
@@ -103,6 +102,14 @@ class ChatRecorder:
             self._note_whole(chat_id, row.head)
         return count
 
+    async def _write(self, chat_id: str, run: RunFacts, system: Mapping[str, Any] | None) -> None:
+        """Makes the run's line and writes it, in a thread: a run may have streamed thousands of blocks."""
+
+        def write() -> None:
+            self.files.write(chat_id, record_of(run, action_tools=self._action_tools), system)
+
+        await asyncio.to_thread(write)
+
     async def _write_missing(self, chat_id: str, chain: Chain, facts: ThreadFacts, but: str | None = None) -> int:
         """Writes missing lines of a branch, from the newest run back to the first final line; skips the run `but`."""
         store, lacking = self._store(), list[RunFacts]()
@@ -115,8 +122,7 @@ class ChatRecorder:
                 lacking.append(run)
         # Found from the newest back, written from the oldest on.
         for run in reversed(lacking):
-            record = record_of(run, action_tools=self._action_tools)
-            await asyncio.to_thread(self.files.write, chat_id, record, await self._system_of(facts.document))
+            await self._write(chat_id, run, await self._system_of(facts.document))
         return len(lacking)
 
     def _note_whole(self, chat_id: str, head: str | None) -> None:
@@ -173,7 +179,7 @@ async def read_run(
         entries: the number of entries in the log of the root's `messages` after the run.
     """
     records = await records_of_run(store, chat_id, chain, run_id)
-    bodies = [decode_body(record.data, record.id) for record in records]
+    bodies = await decode_bodies(records)
     status = _status(bodies)
     if status is None:
         return None

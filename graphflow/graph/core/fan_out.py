@@ -17,7 +17,7 @@ from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
 from graphflow.graph.core.machine import BranchState, Frame, FramePatch, JoinState, Opened
-from graphflow.graph.core.patches import branch_of, gave, moved
+from graphflow.graph.core.patches import gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
 from graphflow.graph.core.routing import has_paths, stops
@@ -309,8 +309,19 @@ def alike(
 ) -> tuple[Frame, FramePatch]:
     """A branch of a map that begins, and the patch that opens it."""
     branch = BranchState(index)
-    opened = Frame(
-        number=number, graph=parent.graph, parent=parent.number, path=path, node=start, visits=visits, branch=branch
+    opened = parent.opened
+    assert opened is not None
+    frame = Frame(
+        number=number,
+        graph=parent.graph,
+        parent=parent.number,
+        path=path,
+        node=start,
+        visits=visits,
+        input=parent.input,
+        scope={**parent.scope, opened.binds: opened.items[index]} if opened.binds else parent.scope,
+        branch=branch,
+        state=parent.state,
     )
     fields = {
         "parent": parent.number,
@@ -320,7 +331,7 @@ def alike(
         "branch": branch,
         "visit": 1,
     }
-    return branch_of(parent, opened), FramePatch(fields, None, None, visits or None)
+    return frame, FramePatch(fields, None, None, visits or None)
 
 
 def index_of(frame: Frame) -> int:

@@ -17,8 +17,8 @@ from graphflow.graph.core.channels import Update, apply_update
 from graphflow.graph.core.commands import Command, Commit, Ended, RunNode, Started
 from graphflow.graph.core.fan_out import alike, at_once, opens_alike, path_below
 from graphflow.graph.core.immutable import State, copied
-from graphflow.graph.core.machine import ROOT, BranchState, Frame, FramePatch, Machine, Patch
-from graphflow.graph.core.patches import gave, moved, wrote
+from graphflow.graph.core.machine import ROOT, BranchState, Frame, FramePatch, JoinState, Machine, Patch
+from graphflow.graph.core.patches import gave, wrote
 from graphflow.graph.core.plan import FanOut, Plan, PlanNode
 from graphflow.graph.core.scope import Scope, limits_in, result_of
 from graphflow.graph.core.ticks import NodeSucceeded
@@ -203,7 +203,8 @@ def _left(
     if node.fan.keeps_out and out is not None:
         patch.fields["branch"] = given = gave(branch, out)
         branch = replace(given, own=branch.own)
-    joined = moved(join, running=join.running - 1, counted=join.counted + 1)
+    total, pending, counted = join.total, join.pending, join.counted + 1
+    running = join.running
     # A copy: the commit still refers to the machine before the tick.
     table = copied(machine.frames)
     del table[frame.number]
@@ -215,12 +216,16 @@ def _left(
         visits = {start: 1} if plan.graphs[parent.graph].nodes[start].counted else {}
         path = path_below(parent, node.name, f"[{join.pending[0]}]")
         opened, begins = alike(parent, number, path, join.pending[0], start, visits)
-        joined = replace(joined, pending=join.pending[1:], running=join.running)
-        patches |= {parent.number: FramePatch({"join": joined}), number: begins}
+        pending = pending[1:]
+        patches[parent.number], patches[number] = (
+            FramePatch({"join": JoinState(total, pending, running, counted)}),
+            begins,
+        )
         table[number] = opened
     else:
-        patches[parent.number] = FramePatch({"join": joined})
-    table[parent.number] = replace(parent, join=replace(joined, ended=ended))
+        running -= 1
+        patches[parent.number] = FramePatch({"join": JoinState(total, pending, running, counted)})
+    table[parent.number] = replace(parent, join=JoinState(total, pending, running, counted, 0, ended))
     return table, patches, opened
 
 

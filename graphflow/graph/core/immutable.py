@@ -108,9 +108,9 @@ class ListView(Sequence[Any]):
     ) -> None:
         self._head = head
         """What comes before `items`: thousands of branches that append to one long list share what they began with."""
-        self._cut = 0 if head is None else len(head)
+        self._cut = 0 if head is None else head._length
         self._items = items
-        self._length = self._cut + len(items) if length is None else length
+        self._length: int = self._cut + len(items) if length is None else length
         self.ordinals = self._length if ordinals is None else ordinals
 
     @property
@@ -134,7 +134,7 @@ class ListView(Sequence[Any]):
         items, head = self._items, self._head
         # Another view has appended to the list: this one goes on with a list of its own, so that both branches of history
         # stay right.
-        if len(items) != self._own:
+        if len(items) != self._length - self._cut:
             if self._own > SHARED and self._depth() < MOST_HEADS:
                 items, head = [], self
             else:
@@ -181,7 +181,7 @@ class ListView(Sequence[Any]):
 
     def __iter__(self) -> Any:
         # The list may grow during the iteration; the view ends at its length.
-        own = islice(self._items, self._own)
+        own = islice(self._items, self._length - self._cut)
         return own if self._head is None else chain(self._head, own)
 
     def __reversed__(self) -> Any:

@@ -96,8 +96,9 @@ class AnswerWaiters:
             )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        waiter = Waiter(future, ctx, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
-        self._waiters[interrupt.id] = self._of_asker.setdefault(ctx, {})[interrupt.id] = waiter
+        # No name for it here, for the reason that `future` is deleted below.
+        self._waiters[interrupt.id] = Waiter(future, ctx, ACTS_AROUND.get(), self.time_of(interrupt) > 0)
+        self._of_asker.setdefault(ctx, {})[interrupt.id] = self._waiters[interrupt.id]
         if not self.time_of(interrupt):
             loop.call_soon(self.quiet, ctx)  # first let other operations end that the node has begun
         limit, remaining = ctx.limit, None
