@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from graphflow import CompiledGraph, load_graph
-from graphflow.graph.engine import turns as module
-from graphflow.graph.engine.turns import SLICE_S, Turns
+from graphflow.graph.engine import light_event as module
+from graphflow.graph.engine.light_event import SLICE_S, Turns
 from tests.runtime.branches import STATE, document
 
 

@@ -37,13 +37,13 @@ from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.commits import Commits
+from graphflow.graph.engine.light_event import turns
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.ports import Logged
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
 from graphflow.graph.engine.state_bound import StateBound
 from graphflow.graph.engine.timers import Timers
-from graphflow.graph.engine.turns import turns
 
 HOLD_MS = 300_000
 

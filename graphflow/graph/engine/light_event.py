@@ -1,10 +1,13 @@
-"""Awaitables that cost next to nothing: a run has one of each, and every delta awaits one."""
+"""Awaitables that cost next to nothing: those of a run, which every delta awaits, and the turns of the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 
 class LightEvent:
@@ -67,3 +70,78 @@ class MaybeReady:
 
 
 DONE = MaybeReady(None)
+
+
+SLICE_S = 0.005
+"""Seconds for which runs may keep the loop."""
+
+
+class Turns:
+    """Turns of one event loop: all runs of it together keep it for a slice of time, then everybody else has a turn.
+
+    A node that never awaits would otherwise keep the loop as long as its run goes on, and a wide fan as long as all of its
+    branches take for one node each. Who comes too late for a slice waits in line, so that the order in which branches run
+    is the same however long each of them takes.
+    """
+
+    __slots__ = ("_began", "_called", "_line", "_steps")
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        """When the slice began; 0.0 before the first step of a turn."""
+        self._steps = 0
+        """Steps of this slice."""
+        self._line: deque[asyncio.Future[None]] = deque()
+        """Who waits for a later slice, in order."""
+        self._called = 0
+        """Who has been called and has not come yet: nobody overtakes them."""
+
+    def begin(self) -> bool:
+        """Begins a step, if there is room for it in this slice; else the caller has to `take` its turn."""
+        if not self._began:
+            self._start()
+        elif self._line or self._called or perf_counter() - self._began > SLICE_S:
+            return False
+        self._steps += 1
+        return True
+
+    def _start(self) -> None:
+        self._began, self._steps = perf_counter(), 0
+        asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        """Runs in the loop's next turn: whoever waits is called, as many as the last slice had room for."""
+        room = max(self._steps, 1)
+        self._began = 0.0
+        while self._line and room:
+            if not (caller := self._line.popleft()).done():  # else its run has been cancelled meanwhile
+                caller.set_result(None)
+                self._called += 1
+                room -= 1
+        if self._called or self._line:
+            self._start()
+
+    async def take(self) -> None:
+        """Begins a step, now or in a later slice."""
+        if self.begin():
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._line.append(place)
+        try:
+            await place
+        finally:
+            if place.done() and not place.cancelled():
+                self._called -= 1
+        self._steps += 1
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+
+
+def turns() -> Turns:
+    """Those of the running event loop."""
+    loop = asyncio.get_running_loop()
+    found = _turns.get(loop)
+    if found is None:
+        found = _turns[loop] = Turns()
+    return found

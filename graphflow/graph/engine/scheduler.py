@@ -14,12 +14,12 @@ from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.failure_trace import release_frames
+from graphflow.graph.engine.light_event import turns
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.outcomes import unstorable
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import Suspended, is_suspension
-from graphflow.graph.engine.turns import turns
 
 log = logging.getLogger("graphflow.nodes")
 UNENDED_S = 10.0
