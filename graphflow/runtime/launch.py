@@ -55,6 +55,7 @@ async def prepare_resume(
     *,
     counted: bool = False,
     by: By = None,
+    run_id: str | None = None,
 ) -> PreparedRun:
     """A run that goes on from the head, or from a checkpoint after a rewind to it."""
     limits, runs = budget_limits(budget), host.need_runs()
@@ -65,7 +66,7 @@ async def prepare_resume(
             from graphflow.runtime.travel.rewind_fork_edit import Travel
 
             await Travel(host, thread_id).rewind(checkpoint_id, effects, by=by)
-    return await resume(host, thread_id, limits, audience, counted=counted, by=by)
+    return await resume(host, thread_id, limits, audience, counted=counted, by=by, run_id=run_id)
 
 
 # --- detached: runs that no caller drives
@@ -141,12 +142,11 @@ async def launch_resume(
     hold_ms: int | None = None,
     counted: bool = False,
     by: By = None,
+    run_id: str | None = None,
 ) -> LiveRun:
     """Resumes from the head or from a checkpoint; see `runs.resume.resume`."""
-    audience = _many((), hold_ms)
-    return _detach(
-        await prepare_resume(host, thread_id, checkpoint_id, effects, budget, audience, counted=counted, by=by)
-    )
+    options = (checkpoint_id, effects, budget, _many((), hold_ms))
+    return _detach(await prepare_resume(host, thread_id, *options, counted=counted, by=by, run_id=run_id))
 
 
 async def launch_regenerated(
@@ -158,12 +158,14 @@ async def launch_regenerated(
     cancel: bool = False,
     by: By = None,
     hold_ms: int | None = None,
+    run_id: str | None = None,
 ) -> LiveRun:
     """Answers a message anew; see `CompiledGraph.regenerate`."""
     from graphflow.runtime.travel.turns import prepare_regenerated
 
     audience = _many((), hold_ms)
-    return _detach(await prepare_regenerated(host, thread_id, message_id, effects, cancel, by, audience))
+    prepared = await prepare_regenerated(host, thread_id, message_id, effects, cancel, by, audience, run_id)
+    return _detach(prepared)
 
 
 async def launch_edited(

@@ -77,13 +77,32 @@ def references_of(given: list[Reference] | None) -> list[dict[str, Any]] | None:
     return None if given is None else [one.model_dump(by_alias=True, exclude_unset=True) for one in given]
 
 
-class QueryBody(JsonBody):
-    """`POST /api/query`."""
+class StartsRun(JsonBody):
+    """What every request takes that starts a run."""
 
-    message: str = Field(min_length=1, description="What the user says.")
     request_id: Id | None = None
     """An id of the client, returned in the events; absent: a new one. The same request again within 24 hours joins the run;
     another body is 409 `request_id_reused`."""
+    stream: bool = True
+    """`false` returns one JSON body."""
+    events: list[EventFamily] | None = None
+    """Families to stream; default: all."""
+    on_disconnect: Literal["keep", "cancel"] = "keep"
+    """Whether the run continues when the client leaves. Default: `keep`."""
+    background: bool = False
+    """Answer 202 with the run's id at once; the run goes on by itself. `GET /api/runs/{id}` says what became of it."""
+    webhook: str | None = Field(None, max_length=2048)
+    """Of a run in the background: a URL that is sent the run each time it waits for a person or ends."""
+
+    def hold_ms(self) -> int | None:
+        """A run that nobody follows is not held open for answers, nor one that is returned as one body."""
+        return None if self.stream and not self.background else 0
+
+
+class QueryBody(StartsRun):
+    """`POST /api/query`."""
+
+    message: str = Field(min_length=1, description="What the user says.")
     chat_id: str | None = Field(None, description="The thread; a new one when absent.")
     agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
     role: Literal["user", "assistant", "system", "developer"] = "user"
@@ -94,8 +113,6 @@ class QueryBody(JsonBody):
     """Further input, readable as `input.params`."""
     scene: Any = None
     """Any value of the client, readable as `input.scene`."""
-    stream: bool = Field(True, description="`false` returns one JSON body.")
-    events: list[EventFamily] | None = Field(None, description="Families to stream; default: all.")
     model: str | None = Field(None, min_length=1, max_length=256)
     """A model that the agent's `perRequest` allows; recorded with the run."""
     options: dict[str, Any] | None = None
@@ -115,13 +132,6 @@ class QueryBody(JsonBody):
     """What to do if a run is active. Default: `reject`."""
     effects: EffectChoices | None = None
     """For `rollback`: the choice for writes that it passes over, `rerun` or `undo`."""
-    on_disconnect: Literal["keep", "cancel"] = "keep"
-    """Whether the run continues when the client leaves. Default: `keep`."""
-
-    background: bool = False
-    """Answer 202 with the run's id at once; the run goes on by itself. `GET /api/runs/{id}` says what became of it."""
-    webhook: str | None = Field(None, max_length=2048)
-    """Of a run in the background: a URL that is sent the run each time it waits for a person or ends."""
 
     def to_request(self) -> RunRequest:
         """The run that is asked for; a run that nobody follows is not held open for answers."""
@@ -139,7 +149,7 @@ class QueryBody(JsonBody):
             on_waiting=self.on_waiting,
             on_busy=self.on_busy,
             effects=self.effects,
-            hold_ms=None if self.stream and not self.background else 0,
+            hold_ms=self.hold_ms(),
             query=RequestQuery(
                 request_id=self.request_id or "",
                 chat_id="",
@@ -249,27 +259,19 @@ class ForkBody(JsonBody):
     """The choice for writes behind the checkpoint; `undo` is not allowed."""
 
 
-class RegenerateBody(JsonBody):
+class RegenerateBody(StartsRun):
     """`POST /api/threads/{id}/messages/{messageId}/regenerate`."""
 
     effects: EffectChoices | None = None
     """The choice for writes that came after the message."""
     cancel: bool = False
     """Cancel a live run first, instead of refusing with 409."""
-    stream: bool = True
-    """`false` returns one JSON body."""
-    events: list[EventFamily] | None = None
-    """Families to stream; default: all."""
-    on_disconnect: Literal["keep", "cancel"] = "keep"
-    """Whether the run continues when the client leaves. Default: `keep`."""
 
 
 class EditMessageBody(RegenerateBody):
     """`POST /api/threads/{id}/messages/{messageId}/edit`."""
 
     message: str = Field(min_length=1, description="What the user says instead.")
-    request_id: Id | None = None
-    """An id of the client, returned in the events; absent: a new one."""
     references: list[Reference] | None = None
     """Instead of those of the former message; absent: they stay."""
     params: dict[str, Any] | None = None
@@ -295,7 +297,7 @@ class EditMessageBody(RegenerateBody):
             variables=self.variables,
             budget=self.budget,
             effects=self.effects,
-            hold_ms=None if self.stream else 0,
+            hold_ms=self.hold_ms(),
             query=RequestQuery(
                 request_id=self.request_id or "",
                 chat_id="",
@@ -308,25 +310,17 @@ class EditMessageBody(RegenerateBody):
         )
 
 
-class ResumeBody(JsonBody):
+class ResumeBody(StartsRun):
     """`POST /api/threads/{id}/resume`."""
 
     answers: dict[str, Any] | None = None
     """Answers by interrupt id."""
-    request_id: Id | None = None
-    """An id of the client; the same request again within 24 hours joins the run. Another body is 409 `request_id_reused`."""
     checkpoint_id: Id | None = None
     """The checkpoint to continue from; absent: the head."""
     effects: EffectChoices | None = None
     """The choice for writes behind the checkpoint."""
     budget: dict[str, Any] | None = None
     """Limits that replace those of the run."""
-    stream: bool = True
-    """`false` returns one JSON body."""
-    events: list[EventFamily] | None = None
-    """Families to stream; default: all."""
-    on_disconnect: Literal["keep", "cancel"] = "keep"
-    """Whether the run continues when the client leaves. Default: `keep`."""
 
 
 def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Awaitable[M]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.service.runs import request_ids
@@ -17,7 +18,7 @@ from tests.postgres_server import PostgresServer
 from tests.server.conftest import ask, serving, take
 from tests.server.swarm import swarm
 from tests.server.test_users import ANN, BOB, with_tokens
-from tests.server.test_webhooks import Receiver, begin, client_of, receiver  # noqa: F401 - a fixture
+from tests.server.test_webhooks import SETTINGS, Receiver, begin, client_of, receiver  # noqa: F401 - a fixture
 from tests.service.clients import fold
 from tests.service.conftest import Gate, make_application
 
@@ -120,6 +121,50 @@ async def test_answers_and_resumes_that_are_sent_again_count_once(folder: Path) 
             state = (await client.get(f"/api/threads/{chat}/state")).json()["data"]
             assert state["values"]["name"] == "Ann"
             assert (await post(client, **fields)).json()["data"]["answer"] == "Ann", "the query joins its run"
+
+
+@pytest.mark.parametrize("route", ["regenerate", "edit", "resume"])
+async def test_every_route_that_starts_a_run_takes_what_a_query_takes(
+    folder: Path,
+    receiver: Receiver,  # noqa: F811
+    route: str,
+) -> None:
+    """Once per `requestId`, in the background, with word of it."""
+    done: list[Any] = []
+
+    async def work(state: Any, ctx: Any) -> dict[str, Any]:
+        done.append(state)
+        if len(done) == 1:
+            raise ValueError("not yet")
+        return {"n": state["n"] + 1}
+
+    app = make_application(folder, environ=SETTINGS)
+    app.kinds.node("work", work)
+    async with serving(app) as (client, _):
+        asked = (await post(client, message="Hi", agentKey="story", chatId="c", stream=False)).json()["data"]
+        said = (await client.get("/api/threads/c/messages")).json()["data"][-1]["messageId"]
+        path = "/api/threads/c/resume" if route == "resume" else f"/api/threads/c/messages/{said}/{route}"
+        fields: dict[str, Any] = {"message": "Ho"} if route == "edit" else {}
+        wanted = fields | {"requestId": "b", "background": True, "webhook": receiver.url}
+        begun = [await post(client, path, **wanted) for _ in range(3)]
+        assert [answer.status_code for answer in begun] == [202] * 3, begun[0].text
+        ids = {answer.json()["data"]["runId"] for answer in begun}
+        (sent,) = await receiver.wait(1)
+        assert ids == {sent["runId"]} != {asked["runId"]} and sent["status"] == "completed"
+        other = await post(client, path, **wanted | {"effects": "rerun"})
+        assert (other.status_code, other.json()["data"]["error"]["code"]) == (409, "request_id_reused")
+        assert (await post(client, path, **fields, webhook=receiver.url)).status_code == 400, "only in the background"
+        nobody = await post(client, path, **fields, background=True, onDisconnect="cancel")
+        assert nobody.status_code == 400
+        if route != "resume":
+            said = (await client.get("/api/threads/c/messages")).json()["data"][-1]["messageId"]
+            path = f"/api/threads/c/messages/{said}/{route}"
+            first, *others = [
+                (await post(client, path, **fields, requestId="s", stream=False)).json()["data"] for _ in range(3)
+            ]
+            assert others == [first, first] and first["requestId"] == "s" and first["status"] == "completed"
+            assert len(done) == 3
+        assert len(receiver.got) == 1
 
 
 async def test_an_id_is_of_one_user(folder: Path) -> None:

@@ -29,6 +29,7 @@ async def resume(
     *,
     counted: bool = False,
     by: By = None,
+    run_id: str | None = None,
 ) -> PreparedRun:
     """A run that goes on from the head.
 
@@ -36,6 +37,7 @@ async def resume(
 
     Args:
         limits: over those that the run has; see `preconditions.budget_limits`.
+        run_id: of a run that is another one; default: a new id.
         counted: nobody has asked for it. A run that has lost `MOST_ATTEMPTS` processes since its newest checkpoint is
             expected to take this one with it as well, so it fails as `dead`.
         by: who asks; another run than the one that was cut off may do no more than both may.
@@ -50,7 +52,7 @@ async def resume(
         check_unfinished(machine)
         crashed = machine.status == "running"
         died = await _died(taking, loaded) if crashed and counted else None
-        run_id = machine.run_id if crashed else host.ids.new_id()
+        run_id = machine.run_id if crashed else run_id or host.ids.new_id()
         run = await taking.same_run(loaded, audience, run_id)
     executor = run.executor
     fresh = host.tick(Resumed, run_id=run_id, limits=limits or {}, starter=starter_of(by))

@@ -29,6 +29,7 @@ async def prepare_regenerated(
     cancel: bool = False,
     by: By = None,
     audience: Audience = NOBODY,
+    run_id: str | None = None,
 ) -> PreparedRun:
     """The run that answers the message of a turn anew; see `CompiledGraph.regenerate`."""
     store = (await host.open_runs()).store
@@ -37,7 +38,7 @@ async def prepare_regenerated(
     # A thread that stands there already need not go back: its answer has not begun.
     if cancel or row is None or row.head != turn.checkpoint_id:
         await Travel(host, thread_id).rewind(turn.checkpoint_id, effects, cancel, by)
-    return await resume(host, thread_id, audience=audience, by=by)
+    return await resume(host, thread_id, audience=audience, by=by, run_id=run_id)
 
 
 class EditedTurn(msgspec.Struct, frozen=True):

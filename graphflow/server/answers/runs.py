@@ -124,5 +124,13 @@ RUNS: dict[str, Any] = {
     "delete /api/threads/{thread_id}/queue/{run_id}": Withdrawn,
 }
 """Method and path → `data` of the answer."""
-ACCEPTED: dict[str, Any] = {"post /api/query": RunAccepted}
+ACCEPTED: dict[str, Any] = dict.fromkeys(
+    (
+        "post /api/query",
+        "post /api/threads/{thread_id}/resume",
+        "post /api/threads/{thread_id}/messages/{message_id}/regenerate",
+        "post /api/threads/{thread_id}/messages/{message_id}/edit",
+    ),
+    RunAccepted,
+)
 """The same of an answer with status 202."""

@@ -20,11 +20,11 @@ from graphflow.service.runs.remote_runs import result_elsewhere
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from graphflow.server.bodies import QueryBody, ResumeBody
+    from graphflow.server.bodies import StartsRun
     from graphflow.service.runs.request_ids import AskedBefore
 
 
-async def again(request: Request, before: AskedBefore, given: QueryBody | ResumeBody) -> Response:
+async def again(request: Request, before: AskedBefore, given: StartsRun) -> Response:
     """What the first request gets, or got; leaving ends nothing.
 
     Raises:

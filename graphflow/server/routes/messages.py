@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
+from msgspec.structs import replace
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditMessageBody, RegenerateBody, body, schema
 from graphflow.server.envelope import success
-from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application, one_body, room_for_run, stream_run
+from graphflow.server.routes._begin import ACCEPTED, Begun, begin
+from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application
 from graphflow.service.runs import turns as service
 
 router = APIRouter(prefix="/api/threads/{thread_id}/messages", tags=["threads"])
@@ -29,7 +31,7 @@ async def messages(request: Request, thread_id: str, cursor: Cursor = None, limi
     summary="Answer a message again",
     dependencies=RUN,
     openapi_extra=schema(RegenerateBody, required=False),
-    **EVENTS,
+    responses={**EVENTS["responses"], **ACCEPTED},
 )
 async def regenerate(
     request: Request,
@@ -41,19 +43,21 @@ async def regenerate(
 
     The former answer stays in the tree of checkpoints.
     """
-    with room_for_run(request):
-        begun = await service.regenerate(
-            application(request),
+    context, caller = application(request), caller_of(request)
+
+    async def start(run_id: str | None) -> Begun:
+        return await service.regenerate(
+            context,
             thread_id,
             message_id,
             effects=given.effects,
             cancel=given.cancel,
-            hold_ms=None if given.stream else 0,
-            caller=caller_of(request),
+            hold_ms=given.hold_ms(),
+            run_id=run_id,
+            caller=caller,
         )
-    if not given.stream:
-        return await one_body(request, begun, given.on_disconnect)
-    return stream_run(request, begun, given.events, given.on_disconnect)
+
+    return await begin(request, given, f"regenerate {thread_id} {message_id}", start)
 
 
 @router.post(
@@ -61,7 +65,7 @@ async def regenerate(
     summary="Edit a message",
     dependencies=RUN,
     openapi_extra=schema(EditMessageBody),
-    **EVENTS,
+    responses={**EVENTS["responses"], **ACCEPTED},
 )
 async def edit(
     request: Request,
@@ -70,15 +74,10 @@ async def edit(
     given: Annotated[EditMessageBody, Depends(body(EditMessageBody))],
 ) -> Response:
     """Puts other words in the place of a user's message and runs from there; what came after it stays in the tree."""
-    with room_for_run(request):
-        begun = await service.edit_message(
-            application(request),
-            thread_id,
-            message_id,
-            given.to_request(),
-            cancel=given.cancel,
-            caller=caller_of(request),
-        )
-    if not given.stream:
-        return await one_body(request, begun, given.on_disconnect)
-    return stream_run(request, begun, given.events, given.on_disconnect)
+    context, caller = application(request), caller_of(request)
+
+    async def start(run_id: str | None) -> Begun:
+        wanted = replace(given.to_request(), run_id=run_id)
+        return await service.edit_message(context, thread_id, message_id, wanted, cancel=given.cancel, caller=caller)
+
+    return await begin(request, given, f"edit {thread_id} {message_id}", start)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import QueryBody, SubmitBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.public_failures import public_failure
-from graphflow.server.routes._again import again
+from graphflow.server.routes._begin import ACCEPTED, Begun, begin
 from graphflow.server.routes._parts import (
     EVENTS,
     Cursor,
@@ -24,17 +23,12 @@ from graphflow.server.routes._parts import (
     application,
     families_of,
     named,
-    one_body,
-    room_for_run,
     stream,
-    stream_run,
 )
-from graphflow.server.routes._queued import one_body_later, stream_later
-from graphflow.service.queued_inputs import QueuedInput, find_queued
+from graphflow.server.routes._queued import stream_later
+from graphflow.service.queued_inputs import find_queued
 from graphflow.service.requests import SubmitRequest, bad_argument
-from graphflow.service.runs.background import accepted_again, check_webhook, in_background, make_durable
 from graphflow.service.runs.event_stream import join
-from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.query import query
 from graphflow.service.runs.request_ids import once
 from graphflow.service.runs.run_resource import list_runs, run_resource
@@ -48,45 +42,17 @@ router = APIRouter(prefix="/api", tags=["runs"])
     summary="Start a run",
     dependencies=[Depends(needs("run"))],
     openapi_extra=schema(QueryBody),
-    responses={**EVENTS["responses"], 202: {"description": "The run goes on in the background."}},
+    responses={**EVENTS["responses"], **ACCEPTED},
 )
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
     """Starts a run and streams its events; with `stream: false` returns one JSON body when it ends or waits, with `background` 202."""
     caller, context = caller_of(request), application(request)
-    if given.background and given.on_disconnect == "cancel":
-        raise bad_argument("onDisconnect", "`cancel` does not go with `background`: nobody stays connected")
-    # Without an id there is nothing to claim: the commonest request goes straight to its run.
-    async with (
-        nullcontext() if given.request_id is None else once(context, caller, "query", given.request_id, given) as claim
-    ):
-        if claim is not None and claim.before is not None:
-            if given.background:
-                return _accepted(await accepted_again(context, claim.before.run_id, given.request_id, given.webhook))
-            return await again(request, claim.before, given)
-        if given.webhook is not None:
-            await check_webhook(context, given.webhook, background=given.background)
-        wanted = given.to_request() if claim is None else replace(given.to_request(), run_id=claim.run_id)
-        # The room counts while the run is being begun; then the run itself counts.
-        with room_for_run(request):
-            begun = await query(context, wanted, caller=caller)
-        if given.background or claim is not None:
-            await make_durable(begun)
-        data = await in_background(context, begun, given.webhook) if given.background else None
-        if claim is not None:
-            claim.accept(begun.run_id, begun.after if data is None and isinstance(begun, StartedRun) else 0)
-        if data is not None:
-            return _accepted(data)
-    if isinstance(begun, QueuedInput):
-        if not given.stream:
-            return await one_body_later(request, begun, given.on_disconnect)
-        return stream_later(request, begun, given.events, given.on_disconnect)
-    if not given.stream:
-        return await one_body(request, begun, given.on_disconnect)
-    return stream_run(request, begun, given.events, given.on_disconnect)
 
+    async def start_query(run_id: str | None) -> Begun:
+        wanted = given.to_request()
+        return await query(context, wanted if run_id is None else replace(wanted, run_id=run_id), caller=caller)
 
-def _accepted(data: dict[str, Any]) -> Response:
-    return named(success(data, status=202, headers={"Location": data["links"]["run"]}), data["runId"])
+    return await begin(request, given, "query", start_query)
 
 
 @router.post(

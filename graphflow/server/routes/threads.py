@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from msgspec.structs import replace
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.runtime.runs.remote_answer import RemoteRun
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
 from graphflow.server.bodies import EditBody, ForkBody, ResumeBody, RewindBody, SignalBody, ThreadBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.public_failures import public_failure
-from graphflow.server.routes._again import again
+from graphflow.server.routes._begin import ACCEPTED, Begun, begin
 from graphflow.server.routes._parts import (
     EVENTS,
     Cursor,
@@ -23,16 +20,10 @@ from graphflow.server.routes._parts import (
     Metadata,
     application,
     metadata_of,
-    one_body,
-    room_for_run,
-    stream_run,
 )
-from graphflow.server.routes._queued import one_body_elsewhere, stream_elsewhere
 from graphflow.service import threads as service
 from graphflow.service.inbox import inbox as read_inbox
-from graphflow.service.runs.background import make_durable
-from graphflow.service.runs.input_queue import StartedRun, withdraw_run
-from graphflow.service.runs.request_ids import once
+from graphflow.service.runs.input_queue import withdraw_run
 from graphflow.service.runs.resume import resume as resume_thread
 from graphflow.service.runs.resume import signal as send_signal
 
@@ -182,7 +173,7 @@ async def fork(
     summary="Resume a run",
     dependencies=RUN,
     openapi_extra=schema(ResumeBody, required=False),
-    **EVENTS,
+    responses={**EVENTS["responses"], **ACCEPTED},
 )
 async def resume(
     request: Request,
@@ -190,33 +181,23 @@ async def resume(
     given: Annotated[ResumeBody, Depends(body(ResumeBody, optional=True))],
 ) -> Response:
     """Continues from the head or from a checkpoint, with or without answers."""
-    app, caller = application(request), caller_of(request)
-    async with once(app, caller, f"resume {thread_id}", given.request_id, given) as claim:
-        if claim.before is not None:
-            return await again(request, claim.before, given)
-        # An answer goes on with a run that was let in once; refusing it would lose what a person has written.
-        with nullcontext() if given.answers else room_for_run(request):
-            begun = await resume_thread(
-                app,
-                thread_id,
-                answers=given.answers,
-                checkpoint_id=given.checkpoint_id,
-                effects=given.effects,
-                budget=given.budget,
-                hold_ms=None if given.stream else 0,
-                by=caller,
-            )
-        if isinstance(begun, StartedRun) and given.request_id is not None:
-            begun = replace(begun, request_id=given.request_id)
-            await make_durable(begun)
-        claim.accept(begun.run_id, begun.after if isinstance(begun, StartedRun) else begun.seq)
-    if isinstance(begun, RemoteRun):
-        return (
-            stream_elsewhere(request, begun, given.events) if given.stream else await one_body_elsewhere(request, begun)
+    context, caller = application(request), caller_of(request)
+
+    async def start(run_id: str | None) -> Begun:
+        return await resume_thread(
+            context,
+            thread_id,
+            answers=given.answers,
+            checkpoint_id=given.checkpoint_id,
+            effects=given.effects,
+            budget=given.budget,
+            hold_ms=given.hold_ms(),
+            run_id=run_id,
+            by=caller,
         )
-    if not given.stream:
-        return await one_body(request, begun, given.on_disconnect)
-    return stream_run(request, begun, given.events, given.on_disconnect)
+
+    # An answer goes on with a run that was let in once; refusing it would lose what a person has written.
+    return await begin(request, given, f"resume {thread_id}", start, counted=not given.answers)
 
 
 @router.post("/threads/{thread_id}/cancel", summary="Cancel a run", dependencies=RUN)

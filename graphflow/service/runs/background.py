@@ -52,7 +52,7 @@ async def in_background(
 ) -> dict[str, Any]:
     """What the client is told of a durable run, once the wish for word of it is durable too."""
     if webhook is not None:
-        await subscribe(context, begun.chat_id, Webhook(run_id=begun.run_id, url=webhook))
+        await keep_webhook(context, begun.chat_id, begun.run_id, webhook)
     place = begun.place if isinstance(begun, QueuedInput) else None
     status = "running" if place is None else "queued"
     return _accepted(begun.run_id, begun.chat_id, begun.request_id, status, place)
@@ -70,9 +70,7 @@ async def accepted_again(
     thread_id, status = found["threadId"], found["status"]
     if webhook is not None and status not in ENDED:
         # The server may have died after it began the run, and before it kept the webhook.
-        kept = await context.store.queue(thread_id, kind="webhook", limit=QUEUED)
-        if all(decode_queued(entry).run_id != run_id for entry in kept):
-            await subscribe(context, thread_id, Webhook(run_id=run_id, url=webhook))
+        await keep_webhook(context, thread_id, run_id, webhook)
     queued = await find_queued(context, run_id) if status == "queued" else None
     return _accepted(run_id, thread_id, request_id, status, None if queued is None else queued.place)
 
@@ -87,6 +85,13 @@ def _accepted(run_id: str, chat_id: str, request_id: str | None, status: str, pl
         "links": links_of(run_id, chat_id),
     }
     return {key: value for key, value in out.items() if value is not None}
+
+
+async def keep_webhook(context: ServiceContext, thread_id: str, run_id: str, url: str) -> None:
+    """Keeps the webhook of a run, which has one at most: a run that goes on may have been given it before."""
+    kept = await context.store.queue(thread_id, kind="webhook", limit=QUEUED)
+    if all(decode_queued(entry).run_id != run_id for entry in kept):
+        await subscribe(context, thread_id, Webhook(run_id=run_id, url=url))
 
 
 async def subscribe(context: ServiceContext, thread_id: str, webhook: Webhook) -> int:

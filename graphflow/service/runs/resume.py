@@ -29,11 +29,13 @@ async def resume(
     effects: Choices = None,
     budget: Mapping[str, Any] | None = None,
     hold_ms: int | None = None,
+    run_id: str | None = None,
     by: By = None,
 ) -> StartedRun | RemoteRun:
     """Goes on: with answers to what is open, from the head, or from a checkpoint after a rewind to it.
 
     Args:
+        run_id: of the run, if it is a new one.
         by: who answers, or asks for it.
 
     Raises:
@@ -65,7 +67,14 @@ async def resume(
             run = given
         else:
             run = await launch_resume(
-                graph.host, thread_id, checkpoint_id, effects=effects, budget=budget, hold_ms=hold, by=by
+                graph.host,
+                thread_id,
+                checkpoint_id,
+                effects=effects,
+                budget=budget,
+                hold_ms=hold,
+                run_id=run_id,
+                by=by,
             )
     return started(run)
 

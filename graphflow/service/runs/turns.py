@@ -42,15 +42,23 @@ async def regenerate(
     effects: Choices = None,
     cancel: bool = False,
     hold_ms: int | None = None,
+    run_id: str | None = None,
     caller: Caller = LOCAL,
 ) -> StartedRun:
-    """Answers a message anew; see `CompiledGraph.regenerate`."""
+    """Answers a message anew, as the run `run_id`; see `CompiledGraph.regenerate`."""
     context.refuse_when_stopping()
     hold = context.settings.tools.hold_ms if hold_ms is None else hold_ms
     async with context.thread_lock(thread_id):
         graph = await _at_rest(context, thread_id)
         run = await launch_regenerated(
-            graph.host, thread_id, message_id, effects=effects, cancel=cancel, by=caller, hold_ms=hold
+            graph.host,
+            thread_id,
+            message_id,
+            effects=effects,
+            cancel=cancel,
+            by=caller,
+            hold_ms=hold,
+            run_id=run_id,
         )
     return started(run)
 
@@ -79,7 +87,7 @@ async def edit_message(
         # New input runs under the newest version, like any other.
         graph = context.graph(agent_of(context, None, await context.store.thread(thread_id)))
         edited = await edited_turn(graph.host, thread_id, message_id, cancel)
-        before, run_id = edited.input, context.ids.new_id()
+        before, run_id = edited.input, request.run_id or context.ids.new_id()
         references = said.references
         if references:
             references = await uploads.resolved(context, thread_id, references)
