@@ -13,6 +13,7 @@ from graphflow.server import app as server_app
 from graphflow.server.public_failures import public_failure
 from graphflow.server.routes import _again
 from graphflow.service.application import Application
+from graphflow.service.runs import remote_runs
 from graphflow.service.runs.input_queue import ServerRecovery
 from graphflow.service.runs.sweep import look
 from graphflow.service.runs.webhooks import Webhooks
@@ -61,7 +62,7 @@ async def test_a_retried_request_waits_for_the_result_of_the_process_that_takes_
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut, asked = Cut(folder, monkeypatch), asyncio.Event()
-    real = _again.result_elsewhere
+    real = remote_runs.result_elsewhere
 
     async def watched(*arguments: Any) -> Any:
         asked.set()
