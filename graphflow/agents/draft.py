@@ -13,6 +13,7 @@ from typing import Any
 
 from graphflow.authored_files import MAX_BYTES, too_large
 from graphflow.errors import DefinitionError, Issue
+from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.plain_data import without_schema
 from graphflow.graph.definition.source import Source, decode_utf8, parse_source, read_source
 from graphflow.graph.definition.struct_validation import check_shape
@@ -22,6 +23,7 @@ from graphflow.modes.checks import agent_issues, mode_issues
 from graphflow.modes.definition import GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies
 from graphflow.modes.registry import MODES, compile_agent
+from graphflow.suggestions import Suggestion, nearest
 
 Origin = Path | str | bytes | Mapping[str, Any]
 """A path, a file's text (it begins with `{`) or bytes, or its data."""
@@ -162,17 +164,27 @@ def _object(data: Any, source: Source | None) -> Mapping[str, Any]:
     raise DefinitionError([issue if source is None else source.locate(issue)])
 
 
+def field_issues(raw: Mapping[str, Any]) -> list[Issue]:
+    """The errors of the agent fields of an explicit graph, whose own checker knows none of them."""
+    return check_shape({name: raw[name] for name in _FIELD_NAMES if name in raw}, AgentFields)
+
+
 def _as_graph(draft: Draft, common: tuple[Issue, ...]) -> Draft:
     """The draft of an explicit graph; the graph's compiler checks the graph later."""
     raw = draft.raw
     if not GRAPH_KEYS & raw.keys():
         found = [name for name, mode in MODES.items() if mode.block in raw]
         hint = f'add "mode": "{found[0]}"' if found else f"modes are {', '.join(MODES)}"
+        # A misspelt `mode` or `graphflow` is what is wrong then, and the place to correct.
+        for name in raw:
+            if name not in _FIELD_NAMES and (near := nearest(name, ("mode", "graphflow"))) is not None:
+                unknown = Issue(
+                    pointer=f"/{escape(name)}", message=f"unknown key {name!r}", hint=Suggestion.of(name, near, hint)
+                )
+                return replace(draft, errors=_located(draft, [unknown, *common]))
         missing = Issue(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
         return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw)]))
-    # Only the agent fields: the rest of the file is the graph, which has a checker of its own.
-    fields = {name: raw[name] for name in _FIELD_NAMES if name in raw}
-    issues = _merged(common, check_shape(fields, AgentFields))
+    issues = _merged(common, field_issues(raw))
     return replace(draft, data=raw, errors=_located(draft, issues))
 
 

@@ -26,6 +26,7 @@ from graphflow.checkpoints import timestamps, type_registry
 from graphflow.checkpoints.type_registry import register
 from graphflow.errors import CodecError
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
+from graphflow.json_data import MAX_BITS
 from graphflow.messages import (
     MESSAGE_TYPES,
     AIMessage,
@@ -129,7 +130,11 @@ def encode_parts(data: Any) -> bytes:
     try:
         return b"\x01" + _pack(data)
     except (OverflowError, UnicodeEncodeError):
+        pass
+    try:
         return b"\x01" + _pack(_Careful().walk(data, 0))
+    except _Refused as refused:
+        _refuse(refused, "")
 
 
 def decode(data: bytes) -> Any:
@@ -280,7 +285,7 @@ class _Careful:
         kind = type(value)
         if kind is int:
             # msgpack's integers: int64 and uint64.
-            return value if -(2**63) <= value < 2**64 else Ext(INTEGER, _pack(str(value)))
+            return value if -(2**63) <= value < 2**64 else _wide_integer(value)
         if kind is str:
             return value if _is_clean(value) else Ext(TEXT, value.encode("utf-8", "surrogatepass"))
         if kind in _TEXTED:
@@ -293,6 +298,13 @@ class _Careful:
             return value
         writer = _WRITERS.get(kind)
         return _registered(value, depth, self.walk) if writer is None else writer(value, depth, self.walk)
+
+
+def _wide_integer(value: int) -> Ext:
+    if value.bit_length() > MAX_BITS:
+        bits = value.bit_length()
+        raise _Refused(f"it holds an integer of {bits:,} bits, and {MAX_BITS:,} are the most: keep it as text or bytes")
+    return Ext(INTEGER, _pack(str(value)))
 
 
 def _is_clean(text: str) -> bool:

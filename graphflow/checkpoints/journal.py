@@ -6,6 +6,8 @@ stored bytes stay within a small constant of the data and loading costs what the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -43,6 +45,54 @@ class PreparedRecord(msgspec.Struct):
     commit: Commit
     body: bytes
     items: tuple[Any, ...]
+
+
+class _Promise:
+    """The promise of a commit that is made once its last record is known; nothing waits before that."""
+
+    def __init__(self) -> None:
+        self._made: Durable | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def keep(self, made: Durable) -> None:
+        self._made = made
+        for callback in self._callbacks:
+            made.when_done(callback)
+
+    @property
+    def done(self) -> bool:
+        return self._made is not None and self._made.done
+
+    @property
+    def error(self) -> BaseException | None:
+        return None if self._made is None else self._made.error
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        if self._made is None:
+            self._callbacks.append(callback)
+        else:
+            self._made.when_done(callback)
+
+    def __await__(self) -> Any:
+        assert self._made is not None
+        return self._made.__await__()
+
+
+class _Gathered:
+    """Records that become one commit after this head."""
+
+    def __init__(self, head: str | None) -> None:
+        self.head, self.promise = head, _Promise()
+        self.records: list[Record] = []
+        self.options: dict[str, Any] = {}
+
+    def add(self, record: Record, options: dict[str, Any]) -> Durable:
+        self.records.append(record)
+        # The newest facts, and whatever else one of the records needs.
+        for name, value in options.items():
+            if name == "facts" or value or name not in self.options:
+                self.options[name] = value
+        return self.promise
 
 
 class ThreadJournal:
@@ -87,6 +137,21 @@ class ThreadJournal:
         self._released = keep
         self._keep = keep
         self._last: Durable | None = None
+        self._gathered: _Gathered | None = None
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        gathered = self._gathered = _Gathered(self.head)
+        try:
+            yield
+        finally:
+            self._gathered = None
+            if gathered.records:
+                gathered.promise.keep(
+                    self.store.commit(
+                        self.row.thread_id, self.row.fence, gathered.head, gathered.records, **gathered.options
+                    )
+                )
 
     def hurry(self) -> None:
         """The run goes no further before its last record is durable: a store that can writes it at once."""
@@ -141,7 +206,10 @@ class ThreadJournal:
         options: Any = {"facts": self.facts, "begins": begins, "release": release, "consumes": consumes}
         if machine.durability == "sync" and eager_commits(self.store) is not None:
             options["awaited"] = True
-        durable = self.store.commit(self.row.thread_id, self.row.fence, self.head, (record,), **options)
+        if self._gathered is not None:
+            durable = self._gathered.add(record, options)
+        else:
+            durable = self.store.commit(self.row.thread_id, self.row.fence, self.head, (record,), **options)
         self.head, self._last = commit.id, durable
         self._released = release or self._keep
         if commit.checkpoint:

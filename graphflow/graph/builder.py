@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
 
 from graphflow.arguments import checked
-from graphflow.errors import DefinitionError, Issue
+from graphflow.errors import ArgumentRefused, DefinitionError, Issue
 from graphflow.graph.builder_types import (
     AskKeys,
     CommonKeys,
@@ -40,6 +41,7 @@ from graphflow.graph.definition.state_classes import (
     union,
 )
 from graphflow.graph.definition.types import show
+from graphflow.graph.node_functions import check_node_function
 
 if TYPE_CHECKING:
     from graphflow.graph.engine.context import Context, Goto
@@ -108,6 +110,7 @@ class GraphBuilder(Generic[S]):
 
         def add(made: F) -> F:
             node = name or _name_of(made)
+            check_node_function(node, made)
             self.add(node, use=f"node:{node}", **keys)
             self._own.nodes[node] = made
             return made
@@ -128,7 +131,12 @@ class GraphBuilder(Generic[S]):
         """
         node = _wired({key: value for key, value in keys.items() if value is not None})
         if "timeoutS" in node:
-            node["timeoutMs"] = round(float(node.pop("timeoutS")) * 1000)
+            given = float(node.pop("timeoutS"))
+            if not math.isfinite(given):
+                raise ArgumentRefused(
+                    f"timeout_s of node {name!r} is {given!r}; give seconds, or leave it out for no limit"
+                )
+            node["timeoutMs"] = round(given * 1000)
         if name in self._nodes:
             raise ValueError(f"the graph has a node {name!r} already; give this one another name")
         self._nodes[name] = node

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from graphflow.arguments import checked
+from graphflow.graph.node_functions import check_node_function
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__graphflow_offer__"
@@ -66,6 +67,8 @@ def _registering(word: Literal["fn", "node"], offered: F | None, name: str | Non
             raise ValueError(
                 f"{named!r} can't be named as {word}:NAME: letters, digits, _ and -, a letter or _ first; give name="
             )
+        if word == "node":
+            check_node_function(named, function)
         # A mark and no global table: importing a module must not register anything by itself.
         setattr(function, _MARK, Registration(word, named))
         return function

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
+from graphflow.graph.node_functions import takes_context
 from graphflow.nodes.thread_context import ThreadContext
 from graphflow.tools.run_in_thread import run_in_thread
 
@@ -80,9 +81,9 @@ class NodeKind:
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         function = self._function
-        takes_context = _takes_context(function)
+        with_context = takes_context(function)
         if _is_async(function):
-            if takes_context:
+            if with_context:
                 # No wrapper: the function already has the engine's signature.
                 return cast("NodeFunction", function)
 
@@ -92,7 +93,7 @@ class NodeKind:
             return run
 
         async def run_sync(state: Any, ctx: NodeRun) -> Any:
-            if not takes_context:
+            if not with_context:
                 return await run_in_thread(function, state)
             # A thread can't await: its context blocks until the loop has answered.
             in_thread = ThreadContext(ctx)
@@ -104,10 +105,3 @@ class NodeKind:
 def _is_async(function: Callable[..., Any]) -> bool:
     """Whether a call returns a coroutine: an async function, or an object whose class defines `async __call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether the second parameter is the context: one without a default, or named `ctx`."""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind in positional]
-    return len(parameters) > 1 and (parameters[1].default is inspect.Parameter.empty or parameters[1].name == "ctx")

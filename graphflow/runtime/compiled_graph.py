@@ -28,7 +28,7 @@ from graphflow.runtime.documents import Documents
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import prepare_resume, prepare_run
 from graphflow.runtime.result import RunResult
-from graphflow.runtime.run_request import RunOptions, request_of
+from graphflow.runtime.run_request import BatchOptions, RunOptions, request_of
 from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_answer import answer_or_join
 from graphflow.runtime.runs.live_runs import PreparedRun
@@ -307,9 +307,9 @@ class CompiledGraph:
         *,
         max_concurrency: int = 8,
         return_exceptions: bool = False,
-        **options: Unpack[RunOptions],
+        **options: Unpack[BatchOptions],
     ) -> list[Any]:
-        """Runs every input on a thread of its own; results in the order of the inputs.
+        """Runs every input as a run and on a thread of its own, each with a new id; results in the order of the inputs.
 
         The first exception is raised after the rest is cancelled, or is returned in its place with `return_exceptions`.
 

@@ -13,8 +13,8 @@ from graphflow.id_rule import check_id
 from graphflow.runtime.history.effects import Choices
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of `run`, `stream` and `batch`."""
+class BatchOptions(TypedDict, total=False):
+    """The options of `batch`: those of `run` that may hold for several runs."""
 
     durability: Literal["async", "sync"]
     budget: Mapping[str, Any] | None
@@ -38,6 +38,11 @@ class RunOptions(TypedDict, total=False):
     """Of a thread that has none yet."""
     hold_ms: int | None
     """How long a run that a server drives waits for answers in its process, in milliseconds."""
+
+
+class RunOptions(BatchOptions, total=False):
+    """The options of `run` and `stream`."""
+
     run_id: str
     """Default: a new id."""
     by: By
@@ -104,4 +109,4 @@ def request_of(input: Any, thread_id: str | None, options: Mapping[str, Any]) ->
     return request
 
 
-__all__ = ["RunOptions", "RunRequest", "request_of"]
+__all__ = ["BatchOptions", "RunOptions", "RunRequest", "request_of"]

@@ -149,8 +149,11 @@ def compile_builder(
         known = unchecked(document, kinds) if hasattr(checkpointer, "has_document") else None
         if known is not None and knows_document(checkpointer, known.digest):
             return known
+        from graphflow.agents.draft import field_issues
         from graphflow.graph.validation.validate import check_document
 
+        if issues := field_issues(document):
+            raise DefinitionError(issues)
         return check_document(document, kinds)
 
     app = CompiledGraph(

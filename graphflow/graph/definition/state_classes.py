@@ -69,7 +69,18 @@ def schema_of(state: Any) -> dict[str, Any]:
         return {}
     if not isinstance(state, type):
         raise TypeError(f"a state is a class with annotated fields or a JSON Schema, not {state!r}")
+    if hasattr(state, "__struct_fields__"):
+        raise TypeError(
+            f"{state.__qualname__} is a msgspec.Struct, whose fields can't be read one by one; as a state write a dataclass, a "
+            "pydantic model or a TypedDict (a key's value may be a Struct)"
+        )
     hints = fields_of(state)
+    declared = dataclasses.is_dataclass(state) or is_typeddict(state) or hasattr(state, "__pydantic_fields__")
+    if not hints and not declared:
+        raise TypeError(
+            f"{state.__qualname__} declares no fields, and a state is made of them: write a dataclass, a pydantic model or a "
+            "TypedDict, or give a JSON Schema"
+        )
     defaults = defaults_of(state, hints)
     return {
         "type": "object",

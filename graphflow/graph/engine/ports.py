@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from graphflow.events import Event
@@ -84,6 +85,9 @@ class Journal(Protocol):
             tail: how many events will follow the commit before any other record can keep them (E1).
             release: gives the thread back in the same transaction.
         """
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is written inside, without an await, becomes one commit: all of it or nothing is kept."""
 
     def hurry(self) -> None:
         """The run goes no further before its last record is durable: a store that can writes it at once."""

@@ -33,6 +33,9 @@ class Unconvertible(ValueError):
     """A value that CEL can't hold."""
 
 
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
 class NullCharacter(ValueError):
     """A text or bytes with U+0000 in it; the library's binding would cut it off there."""
 
@@ -202,11 +205,11 @@ def type_word(name: str) -> str:
 
 # --- values into CEL ------------------------------------------------------------------------------
 
-_AS_IS = frozenset({int, float, bool, type(None)})
+_AS_IS = frozenset({float, bool, type(None)})
 
 
 _whole: ContextVar[bool] = ContextVar("_whole", default=False)
-"""Whether `to_cel` takes U+0000. A variable that only texts with it look up: an argument would cost every item."""
+"""Whether `to_cel` takes U+0000 and wide integers. A variable that only texts with it look up: an argument would cost every item."""
 
 
 def to_cel(value: Any) -> Any:
@@ -221,6 +224,8 @@ def to_cel(value: Any) -> Any:
         return value if "\0" not in value else _null(value)
     if kind in _AS_IS:
         return value
+    if kind is int:
+        return value if _LEAST <= value <= _MOST else _too_wide(value)
     if isinstance(value, msgspec.Struct):
         return {name: to_cel(item) for name, item in struct_items(value)}
     if isinstance(value, list | tuple):  # ABC checks come last: each costs as much as an item
@@ -233,7 +238,7 @@ def to_cel(value: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """As `to_cel`, but U+0000 is kept: the result is for rendering and `literal`, not for the library."""
+    """As `to_cel`, but U+0000 and integers of any width are kept: the result is for rendering and `literal`, not for the library."""
     token = _whole.set(True)
     try:
         return to_cel(value)
@@ -254,7 +259,7 @@ def _other(value: Any) -> Any:
         case str():  # these four: subclasses of the plain types
             return to_cel(str.__str__(value))
         case int():
-            return int(value)
+            return to_cel(int(value))
         case float():
             return float(value)
         case bytes() | bytearray() | memoryview():
@@ -284,9 +289,23 @@ def struct_items(value: msgspec.Struct) -> Iterable[tuple[str, Any]]:
         yield wire, getattr(value, name)
 
 
+def _too_wide(value: int) -> Any:
+    if _whole.get():
+        return value
+    # Of the longest ones Python itself makes no text.
+    shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length():,} bits"
+    raise Unconvertible(
+        f"{shown} is wider than the 64 bits that expressions count with ({_LEAST} to {_MOST}); "
+        "keep it as text, or compute with it in a Python node"
+    )
+
+
 def to_double(value: Any) -> Any:
     """A whole number as DOUBLE; anything else as it is, for CEL to refuse (E16)."""
-    return float(value) if type(value) is int else to_cel(value)
+    try:
+        return float(value) if type(value) is int else to_cel(value)
+    except OverflowError:
+        return _too_wide(value)
 
 
 def literal(value: Any) -> str:

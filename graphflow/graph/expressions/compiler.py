@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
-from graphflow.graph.expressions.diagnostics import literal_patterns, reworded, unknown_functions
+from graphflow.graph.expressions.diagnostics import TRUE_OR_FALSE, literal_patterns, reworded, unknown_functions
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.foreign_words import compared, in_cel
 from graphflow.graph.expressions.growth import Growth, key_of
 from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
@@ -86,10 +88,34 @@ def compile_expression(source: str, environment: Environment, *, check: bool = T
     try:
         outline = parser.parse(source)
     except ExpressionSyntaxError as error:
-        raise DefinitionError([_issue(source, error.message, error.at, error.hint, "syntax")]) from None
-    kind = _check(outline, environment) if check else _known_type(outline.root, environment)
+        told = _foreign(source, environment) or _issue(source, error.message, error.at, error.hint, "syntax")
+        raise DefinitionError([told]) from None
+    try:
+        kind = _check(outline, environment) if check else _known_type(outline.root, environment)
+    except DefinitionError:
+        if (foreign := _foreign(source, environment)) is None:
+            raise
+        raise DefinitionError([foreign]) from None  # the others only follow from it
     evaluate = _compose(outline, outline.root, environment)
     return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
+
+
+def _foreign(source: str, environment: Environment) -> Issue | None:
+    """The error of a text with words of another language; its hint was tried."""
+    found = in_cel(source)
+    if found is None:
+        return None
+    word, at, text = found
+    hint: str | None = f"write {text!r}"
+    try:
+        compile_expression(text, environment)
+    except DefinitionError as error:
+        more = error.errors[0]
+        tried = more.hint is not None and more.hint.startswith("write ")
+        hint = more.hint if tried else more.hint and f"in CEL it is {text!r}, and there: {more.hint}"
+    return _issue(
+        source, f"{word!r} is not {'a word of expressions' if word.isalpha() else 'an operator'}", at, hint, "syntax"
+    )
 
 
 def _issue(source: str, message: str, at: int, hint: str | None = None, kind: str = "type") -> Issue:
@@ -173,7 +199,7 @@ class _Converted:
     def evaluate(self, scope: Scope) -> Any:
         """The span's value; a path that is missing fails only if CEL needs it."""
         data: dict[str, Any] = {}
-        missing: list[Missing] = []
+        missing: list[Exception] = []
         literals: dict[str, str] = {}
         for name, read in self._reads:
             try:
@@ -181,6 +207,9 @@ class _Converted:
             except Missing as error:
                 # CEL may not need it: `has_error || out.text == 1` is true without `out`.
                 missing.append(error)
+            except cel_library.Unconvertible as error:
+                path = self._paths[name]
+                missing.append(cel_library.Unconvertible(f"{show_path(path.variable, path.steps)}: {error}"))
             except cel_library.NullCharacter:
                 literals[name] = cel_library.literal(
                     cel_library.to_plain(_reader(self._paths[name], self._environment)(scope))
@@ -316,12 +345,34 @@ def _check(outline: Outline, environment: Environment) -> str:
         kind = cel_library.compile_program(rewritten.text, rewritten.width).type
     except cel_library.CompileFailed as error:
         told = [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
+        if any(issue.hint == TRUE_OR_FALSE for issue in told):
+            hint = _comparing(outline.text, environment)
+            told = [replace(issue, hint=hint) if issue.hint == TRUE_OR_FALSE else issue for issue in told]
         raise DefinitionError(list(dict.fromkeys(told))) from None
     if kind == "type":
         raise DefinitionError([_issue(outline.text, "the result is a type, not a value", 0)])
     if wrong := list(_wrong_patterns(outline)):
         raise DefinitionError(wrong)
     return kind
+
+
+def _comparing(text: str, environment: Environment) -> str:
+    """The hint for parts that stand for true or false and are not: the text with comparisons, if they are all it needs."""
+
+    def type_of(part: str) -> str | None:
+        try:
+            return compile_expression(part, environment).type
+        except DefinitionError:
+            return None
+
+    better = compared(text, type_of)
+    if better is None or better == text:
+        return TRUE_OR_FALSE
+    try:
+        compile_expression(better, environment)
+    except DefinitionError:
+        return TRUE_OR_FALSE
+    return f"write {better!r}"
 
 
 def _wrong_patterns(outline: Outline) -> Iterable[Issue]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from graphflow.graph.definition.types import CEL_OF_JSON
 from graphflow.graph.expressions.ast import Outline
 from graphflow.graph.expressions.environment import Problem
 from graphflow.graph.expressions.parser import Token, tokens
@@ -82,14 +83,30 @@ def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
     if set(given) >= {"double", "int"} and function in _NUMERIC:
         return message, _decimal_hint(outline, at), "type"
     if "null_type" in given or "null" in given:
-        return message, 'this can\'t be null: declare the state key as ["TYPE", "null"] if it may be', "type"
+        return message, _null_hint(outline, at, given), "type"
     if function == "_?_:_" and given[0] != "bool":
         return message, "the condition before '?' must be true or false: compare it with something", "type"
     if function in ("_&&_", "_||_", "!_"):
-        return message, "both sides are true or false: compare them with something", "type"
+        return message, TRUE_OR_FALSE, "type"
     if "string" in given and len(set(given)) > 1:
         return message, "convert one side: string(…), int(…), double(…)", "type"
     return message, "both sides need one type: convert with int(…), double(…), string(…)", "type"
+
+
+TRUE_OR_FALSE = "what it joins is true or false: compare it with something"
+
+
+def _null_hint(outline: Outline, at: int, given: list[str]) -> str:
+    """Names the state key that is nearest to the operator, and the type that lets it be null."""
+    keys = [path for path in outline.paths if path.variable == "state" and len(path.steps) == 1 and not path.test]
+    kind = next((_JSON_OF_CEL[name] for word in given if (name := word.partition("<")[0]) in _JSON_OF_CEL), None)
+    if not keys or kind is None or kind == "null":
+        return "this is never null: leave the comparison out"
+    key = min(keys, key=lambda path: abs(path.end - at)).steps[0]
+    return f'state.{key} is never null: leave the comparison out, or declare the key as "type": ["{kind}", "null"]'
+
+
+_JSON_OF_CEL = {cel: json for json, cel in CEL_OF_JSON.items()}
 
 
 def _decimal_hint(outline: Outline, at: int) -> str:

@@ -198,10 +198,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"{shown!r} is {named}, so it has no {step!r}", path.start, None, "type"
                 return
             if kind == "list" and isinstance(step, str):
+                counted = step in ("length", "size", "len", "count") and depth == len(steps) - 1
                 yield (
                     f"{shown!r} is a list, so it has no {step!r}",
                     path.start,
-                    f"take an item: {shown}[0].{step}",
+                    f"write size({shown})" if counted else f"take an item: {shown}[0].{step}",
                     "type",
                 )
                 return

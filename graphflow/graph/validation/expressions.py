@@ -13,7 +13,9 @@ from graphflow.graph.definition.regions import bodies_of, body_name, input_of, i
 from graphflow.graph.definition.types import Hole, declared_types, fits, show_types
 from graphflow.graph.expressions.compiler import Expression, compile_expression
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.parser import parse
 from graphflow.graph.expressions.templates import compile_template
+from graphflow.graph.validation.agreement import disagreement
 from graphflow.graph.validation.context import ValidationContext
 from graphflow.graph.validation.scopes import ScopeMap, fan_schema
 from graphflow.graph.validation.state import LIST_REDUCERS
@@ -115,14 +117,34 @@ class _ExpressionRules:
                     hint = choose(key, self.context.environment.state, none="declare it under `state.properties`")
                     self.context.issue(pointer, f"{key!r} is not a state key", hint)
             elif expression is not None and key in self.context.state:
-                self._check_fit(pointer, key, expression)
+                if self._check_fit(pointer, key, expression):
+                    self._check_parts(pointer, key, expression, environment)
 
-    def _check_fit(self, pointer: str, key: str, expression: Expression) -> None:
+    def _check_parts(self, pointer: str, key: str, expression: Expression, environment: Environment) -> None:
+        """What is declared of the value (an answer, a node's output, another key) can fit what the key takes of it."""
+        schema = self.context.state[key]
+        wanted = {name: part for name, part in schema.items() if name != "default"}
+        match schema.get("x-reducer", "replace"):
+            case "append" | "union":
+                wanted = {"type": "array", "items": schema.get("items", True)}
+            case "merge":
+                wanted.pop("required", None)  # it is written piece by piece
+            case "replace":
+                pass
+            case _:
+                return  # a function decides, messages have forms of their own, and numbers have no parts
+        why = disagreement(parse(expression.source).root, environment, wanted)
+        if why is not None:
+            message = f"key {key!r} takes no value of {expression.source!r}: it {why}"
+            message = message.replace(": it its ", ": its ")
+            self.context.issue(pointer, message, "change the schema of one of them", kind="type")
+
+    def _check_fit(self, pointer: str, key: str, expression: Expression) -> bool:
         """The expression's type is one that the key and its reducer take."""
         schema = self.context.state[key]
         reduce = schema.get("x-reducer", "replace")
         if not isinstance(reduce, str):
-            return  # an error of its own
+            return False  # an error of its own
         given = _SHOWN.get(expression.type, expression.type)
         if reduce in LIST_REDUCERS:
             if not fits(expression.type, ["array"]):
@@ -130,13 +152,16 @@ class _ExpressionRules:
                     f"key {key!r} ({reduce}) takes a list and adds its items, and {expression.source!r} gives {given}"
                 )
                 self.context.issue(pointer, message, f'write "[{expression.source}]"', kind="type")
-            return
+                return False
+            return True
         if reduce.startswith("fn:"):
-            return  # the function decides what it takes
+            return False  # the function decides what it takes
         names = declared_types(schema)
         if not fits(expression.type, names):
             message = f"key {key!r} takes {show_types(names)}, and {expression.source!r} gives {given}"
             self.context.issue(pointer, message, _fit_hint(expression, names), kind="type")
+            return False
+        return True
 
     def _check_conditions(self, name: str, node: NodeDefinition, environment: Environment) -> None:
         if not isinstance(node.next, tuple):
@@ -148,7 +173,8 @@ class _ExpressionRules:
             expression = self._compiled(pointer, route.when, environment)
             if expression is not None and expression.type not in ("bool", "dyn"):
                 given = _SHOWN.get(expression.type, expression.type)
-                hint = f"compare it, as in {_comparison(expression)!r}"
+                made = _comparison(expression)
+                hint = None if made is None else f"compare it, as in {made!r}"
                 self.context.issue(
                     pointer, f"a condition is true or false, and {route.when!r} gives {given}", hint, kind="type"
                 )
@@ -257,10 +283,13 @@ def _fit_hint(expression: Expression, names: tuple[str, ...]) -> str:
     return "change the expression or the key's type"
 
 
-def _comparison(expression: Expression) -> str:
-    by_type = {"int": "> 0", "double": "> 0.0", "string": "!= ''", "list": None, "map": None}
-    tail = by_type.get(expression.type, "== true")
-    return f"size({expression.source}) > 0" if tail is None else f"{expression.source} {tail}"
+def _comparison(expression: Expression) -> str | None:
+    tail = {"int": "> 0", "uint": "> 0u", "double": "> 0.0", "string": "!= ''"}.get(expression.type)
+    if tail is None:
+        return f"size({expression.source}) > 0" if expression.type in ("list", "map", "bytes") else None
+    # What binds less than a comparison would be torn apart by it.
+    shown = f"({expression.source})" if "?" in expression.source else expression.source
+    return f"{shown} {tail}"
 
 
 _LIST_HINT = "name a state key of type array, or write a list: [state.a, state.b]"

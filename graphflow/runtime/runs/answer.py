@@ -12,7 +12,7 @@ from graphflow.capabilities import By
 from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.runs.answer_checks import Answer, check_answers, questions_of
-from graphflow.runtime.runs.answer_delivery import feed_answers, stale
+from graphflow.runtime.runs.answer_delivery import as_one_commit, feed_answers, stale
 from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.preconditions import overdue_in
@@ -106,10 +106,9 @@ async def expire(
 
     def before() -> None:
         adopt_run(host, executor, loaded)
-        executor.together = True
-        for key in due:
-            executor.expire(key)
-        executor.together = False
+        with as_one_commit(executor):
+            for key in due:
+                executor.expire(key)
 
     return PreparedRun(taking.runs, run, None, before)
 

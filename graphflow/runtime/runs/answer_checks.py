@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from graphflow.capabilities import By, person_of
-from graphflow.errors import AnswerRefused
+from graphflow.checkpoints import codec
+from graphflow.errors import AnswerRefused, CodecError
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
 from graphflow.graph.definition.types import show
@@ -126,6 +127,10 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None)
     if checker is not None and (issues := checker.errors(value)):
         text = "; ".join(f"{issue.pointer or 'answer'}: {issue.message}" for issue in issues[:5])
         raise _invalid(interrupt, text)
+    try:  # before any answer of the call is taken: all of them are, or none
+        codec.encode(value)
+    except CodecError as error:
+        raise _invalid(interrupt, str(error)) from error
     decision = value["decision"] if allowed is not None else "answered"
     taken = value if checker is None else checker.taken(value)
     return Answer(interrupt_id, signed(interrupt, taken, person_of(by)), decision)

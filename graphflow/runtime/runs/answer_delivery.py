@@ -6,7 +6,8 @@ refusal takes its place, for the caller who waits. So an entry that is gone with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from graphflow.capabilities import By, name_of
 from graphflow.checkpoints.checkpointer import Checkpointer
@@ -19,22 +20,32 @@ from graphflow.runtime.runs.answer_checks import Answer, check_answers
 from graphflow.runtime.runs.preconditions import overdue_in
 
 
+@contextmanager
+def as_one_commit(executor: Executor) -> Iterator[None]:
+    """What is fed inside is one commit, and the thread is not given back between two ticks of it."""
+    journal = executor.run.journal
+    executor.together = True
+    try:
+        with nullcontext() if journal is None else journal.together():
+            yield
+    finally:
+        executor.together = False
+
+
 def feed_answers(
     executor: Executor, checked: Sequence[Answer], by: By, consume: Callable[[], None] | None = None
 ) -> None:
-    """Feeds the answers of one call to the run that waits for them.
+    """Feeds the answers of one call to the run that waits for them: a commit keeps all of them or none.
 
     Args:
         consume: called before the last of them, whose commit takes them out of the queue.
     """
-    # Together, or the thread could be given back between two of them.
-    executor.together = True
-    for number, answer in enumerate(checked, 1):
-        if consume is not None and number == len(checked):
-            consume()
-        if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
-            executor.answer(answer.interrupt_id, answer.value, answer.decision, name_of(by))
-    executor.together = False
+    with as_one_commit(executor):
+        for number, answer in enumerate(checked, 1):
+            if consume is not None and number == len(checked):
+                consume()
+            if answer.interrupt_id in executor.machine.interrupts:  # else another of these has closed it
+                executor.answer(answer.interrupt_id, answer.value, answer.decision, name_of(by))
 
 
 async def stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> AnswerRefused:
