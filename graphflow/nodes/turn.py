@@ -161,10 +161,10 @@ class ModelStream:
             ModelError: the call failed; `heard` holds what arrived until then.
         """
         ctx, heard, speech, model = self.ctx, self.heard, self.speech, self.model
+        ids = CallIds(ctx, messages, recorded=True)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
         # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.
         say, think = speech.say, speech.think
-        ids = CallIds(ctx, messages, recorded=True)
         try:
             async with aclosing(model.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
@@ -218,9 +218,9 @@ class ModelTurn:
     def __init__(self, given: Mapping[str, Any], ctx: NodeRun, common: TurnFactory) -> None:
         self.given, self.ctx, self.registry = given, ctx, common.registry
         document = common.document
+        self.tools, self.noted = common.tools(given)
         # The model is opened before it is charged: a missing key is an error of the settings and costs no call.
         model: ChatModel = ctx.uncounted_model(*model_of(ctx, document, given))
-        self.tools, self.noted = common.tools(given)
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
         defaults = common.defaults if document.per_request is None else defaults_of(ctx, document, common.defaults)

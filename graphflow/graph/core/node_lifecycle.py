@@ -89,7 +89,7 @@ def enter(
         fail_frame(work, number, _wrapped_up(work, name).as_dict(name))
     elif stop:
         _break(work, number, "after", stop)
-    elif stops(work, plan.before, work.stops_before, frame, name):
+    elif (plan.before or work.stops_before) and stops(work, plan.before, work.stops_before, frame, name):
         _break(work, number, "before", name)
     else:
         begin(work, number)

@@ -43,7 +43,7 @@ class StateBound:
             return
         assert commit.before is not None and commit.machine is not None
         if self._known is None:
-            self._known = machine_size(commit.before, self._most)
+            self._known = machine_size(commit.before, self._most) if commit.before.frames else 0
         known = self._known + written
         if known > self._most:
             known = machine_size(commit.machine, self._most)
