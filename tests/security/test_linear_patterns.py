@@ -28,6 +28,8 @@ AT_ONE_PLACE = {
     "graphflow.id_rule._ID",
     "graphflow.runtime.history.provenance._ABOVE",
     "graphflow.runtime.history.replay._WITH_VISIT",
+    "graphflow.server.client_addresses._PORT",
+    "graphflow.server.cors._ORIGIN",
     "graphflow.tools.running.templates._HEAD",
     "graphflow.tools.running.templates._NAMED",
 }
