@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphflow.cli.terminal.exit_codes import exit_code_of
-from graphflow.errors import GraphflowError
+from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.server.listening import listen_on
 from graphflow.server.run import make_server
 from tests.cli.processes import Command
@@ -78,17 +78,18 @@ async def test_ipv6_is_served_with_and_without_brackets(folder: Path, host: str)
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("folder", "it is a folder; name a file in it"), ("file/store.db", "a file stands where its folder should be")],
+    [("folder", "is a folder; it must be a file"), ("file/store.db", "is a file; it must be a folder")],
 )
 async def test_a_store_that_can_not_be_opened_ends_the_start_with_one_error(
     folder: Path, place: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "folder").mkdir()
     (folder / "file").touch()
-    application = make_application(folder, environ={"GRAPHFLOW_STORE_PATH": str(folder / place)})
-    with caplog.at_level(logging.DEBUG), pytest.raises(GraphflowError, match=said) as refused:
-        await make_server(application, port=0).serve()
-    assert refused.value.code == "store_failed" and "Traceback" not in caplog.text
+    with caplog.at_level(logging.DEBUG), pytest.raises(DefinitionError, match=f"setting store.path: .*{said}"):
+        await make_server(
+            make_application(folder, environ={"GRAPHFLOW_STORE_PATH": str(folder / place)}), port=0
+        ).serve()
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_port_is_free_again_after_a_start_that_failed(folder: Path) -> None:
