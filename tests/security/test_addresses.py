@@ -72,6 +72,7 @@ def test_an_address_inside_stays_inside_whatever_carries_it(inner: str):
     assert [carrier for carrier in carriers(inner) if special_range(carrier) is None] == []
 
 
+@pytest.mark.campaign
 def test_nothing_that_a_python_calls_private_is_public_here():
     """One way only: `ipaddress` of older versions knows fewer ranges, and unwraps fewer forms."""
     draw = random.Random(11)

@@ -66,6 +66,7 @@ async def test_a_request_that_never_reached_a_server_has_a_known_outcome():
     assert result.error.code == "EXECUTION_ERROR"
 
 
+@pytest.mark.campaign
 def test_a_header_that_passes_is_one_that_h11_sends():
     import h11
 
