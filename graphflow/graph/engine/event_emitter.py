@@ -94,22 +94,20 @@ class EventEmitter:
             self.most = NEVER  # how the run ends is sent in any case
             self.on_most(type(event) in LIVE_ONLY)
 
-    def emit_start(self, at: int, *events: Event) -> int:
-        """Sends what a run begins with, before its first tick; returns their time, which is that tick's too.
+    def emit_start(self, *events: Event) -> int:
+        """Sends what a run begins with, before its first tick; returns a time for that tick, which is not before theirs.
 
         All of them are events that the log keeps.
-
-        Args:
-            at: the time now.
         """
-        self._stamp = max(at, self._stamp)
         for event in events:
             self.seq += 1
+            self._stamp = max(self._clock.now_ms(), self._stamp)
             event.seq, event.timestamp = self.seq, self._stamp
             if self._logs:
                 self.sent.append((event, event.seq))
+        at = self._stamp = max(self._clock.now_ms(), self._stamp)
         self._send(*events)
-        return self._stamp
+        return at
 
     def _now(self) -> int:
         self._stamp = max(self._clock.now_ms(), self._stamp)

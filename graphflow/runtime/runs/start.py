@@ -80,8 +80,8 @@ def check_request(
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
     tick = Input(
-        id="",  # as the time, it comes when the run begins: this input may have to wait
-        at=0,
+        id=host.ids.new_id(),
+        at=host.clock.now_ms(),
         run_id=run_id,
         input=freeze(given),
         limits={**plan.limits, **limits},
@@ -167,6 +167,7 @@ async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> Prepare
             loaded = await _close_questions(taking, request.on_waiting, loaded)
         elif loaded is not None and request.on_waiting != "cancel":
             check_outcomes(request.thread_id, loaded.machine)
+        tick.id = host.ids.new_id()  # ids grow along a thread, and this input may have waited
         machine = Machine()
         if loaded is not None:
             machine = loaded.machine
@@ -204,15 +205,14 @@ async def _close_questions(taking: Taking, on_waiting: str, loaded: Loaded) -> L
 
 
 def _begin(host: RunHost, executor: Executor, new: CheckedInput) -> None:
-    """Sends what comes before the input's tick, and gives the tick its id and time."""
+    """Sends what comes before the input's tick, and gives the tick its time."""
     tick, preamble = new.tick, new.audience.preamble
     # Decided here, where the thread is this run's: a rollback of the first run leaves the beginning to this one.
     if executor.run.machine.document:
         preamble = tuple(event for event in preamble if not isinstance(event, ChatStart))
     began = RunStart(run_id=tick.run_id, chat_id=new.request.thread_id)
-    tick.id = host.ids.new_id()  # ids grow along a thread
-    # The commit is as old as what was sent before it.
-    tick.at = executor.events.emit_start(host.clock.now_ms(), *preamble, began)
+    # The commit is not older than what was sent before it.
+    tick.at = executor.events.emit_start(*preamble, began)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
