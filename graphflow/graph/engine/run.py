@@ -93,7 +93,7 @@ class Run:
         is late in a busy process.
         """
         self.closed = True
-        self.feed, self.lease = _over, None
+        self.feed, self.lease, self.events.on_most = _over, None, None
 
     # --- usage that no record holds yet
 
