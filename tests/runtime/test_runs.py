@@ -443,7 +443,7 @@ def options_of(name: str, value: Any) -> Any:
 @pytest.mark.parametrize("call", ["run", "stream", "batch", "run_sync", "stream_sync", "batch_sync"])
 def test_a_mistyped_option_is_a_type_error_that_names_the_right_one(call: str) -> None:
     app = chain("a")[0].compile()
-    wrong, right = ("runid", "run_id") if call.startswith("batch") else ("threadid", "thread_id")
+    wrong, right = ("on_bussy", "on_busy") if call.startswith("batch") else ("threadid", "thread_id")
 
     def use() -> None:
         made = getattr(app, call)([{}] if call.startswith("batch") else {}, **{wrong: "t"})

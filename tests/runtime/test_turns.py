@@ -11,6 +11,7 @@ import pytest
 from graphflow import CompiledGraph, load_graph
 from graphflow.graph.engine import light_event as module
 from graphflow.graph.engine.light_event import SLICE_S, Turns
+from tests.patience import PATIENCE_S
 from tests.runtime.branches import STATE, document
 
 
@@ -103,7 +104,7 @@ async def test_whoever_is_cancelled_in_line_leaves_no_gap(monkeypatch: pytest.Mo
         await line.take()
         came.append(number)
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         tasks = [group.create_task(come(number)) for number in range(6)]
         await asyncio.sleep(0)
         tasks[2].cancel()

@@ -14,6 +14,7 @@ from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 from graphflow.tools.workspace.program_launcher import landlock_abi
 from graphflow.tools.workspace.sandbox import Sandboxes, SandboxPolicy, find_landlock, sandboxed
 from tests.needs import need
+from tests.patience import PATIENCE_S
 from tests.security.test_sandbox import ONLY_LANDLOCK, bash, run
 from tests.security.workspace_folder import SECRET, server_workspace, settings_in
 
@@ -162,7 +163,7 @@ def test_a_program_that_can_not_be_confined_is_not_started(tmp_path: Path):
     )
     words = [word.replace('"readable": ["/usr"', '"readable": ["/usr\\u0000"') for word in box.argv]
     assert words != list(box.argv)
-    ended = subprocess.run(words, capture_output=True, check=False, env={}, timeout=60)
+    ended = subprocess.run(words, capture_output=True, check=False, env={}, timeout=PATIENCE_S)
     assert (ended.returncode != 0, ended.stdout) == (True, b"")
 
 

@@ -16,6 +16,8 @@ from graphflow.settings import load_settings
 from tests.campaign import size
 from tests.security.loop_thread import MeasuredServer, measured
 
+PAUSE_S = 0.05
+"""Between two questions of the other client."""
 MOST_S = 0.1
 """CPU time of the loop's thread for which nobody else has a turn."""
 MANY = size(1_000, long=10_000)
@@ -127,7 +129,7 @@ async def health_meanwhile(client: httpx.AsyncClient, doing: Awaitable[Any]) -> 
     task = asyncio.ensure_future(doing)  # noqa: TID251 - awaited below
     while not task.done():
         assert (await client.get("/api/health")).status_code == 200
-        await asyncio.wait((task,), timeout=0.05)
+        await asyncio.wait((task,), timeout=PAUSE_S)
     return await task
 
 

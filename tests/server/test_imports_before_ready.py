@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 LATE = frozenset({"mmap", "http.cookiejar", "zstandard", "zstandard.backend_c"})
 """Small ones, of libraries, that may come with the first request."""
@@ -57,7 +59,7 @@ AGENTS = (
 def test_a_query_of_every_mode_imports_nothing_after_the_server_is_ready(tmp_path: Path):
     """In a process of its own, over HTTP to the models: tests have imported everything."""
     command = [sys.executable, "-c", SERVE, str(ROOT / "graphs"), *AGENTS]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=PATIENCE_S, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
     statuses, late = json.loads(ran.stdout.decode().splitlines()[-1])
     assert statuses == dict.fromkeys(AGENTS, "completed")
