@@ -64,7 +64,7 @@ EXAMPLES: dict[str, str] = {
     "GET /api/tool/result": "?chatId=trip&toolId=$TOOL",
     "GET /api/viewport": "?viewportKey=leave_form",
     "GET /api/chats": "?q=tokyo&limit=20",
-    "GET /api/chat": "?chatId=trip",
+    "GET /api/chat": "?chatId=trip&limit=100",
     "POST /api/upload": "-F chatId=trip -F file=@notes.txt",
     "GET /api/threads/{thread_id}": "",
     "GET /api/threads/{thread_id}/checkpoints": "?limit=20",

@@ -66,7 +66,7 @@ def _completed(page: Schema) -> Schema:
         responses.pop("422", None)
         success = responses["200"]["content"]
         if "application/json" in success and not success["application/json"].get("schema"):
-            success["application/json"]["schema"] = _success(data_of(method, path))
+            success["application/json"]["schema"] = _success(data_of(method, path), paged=_is_paged(operation))
         if "202" in responses:
             responses["202"]["content"] = {
                 "application/json": {"schema": _success(data_of(method, path, accepted=True))}
@@ -119,13 +119,17 @@ def _answer(status: int) -> Schema:
     return answer
 
 
-def _success(data: Schema) -> Schema:
+def _is_paged(operation: Schema) -> bool:
+    return any(parameter["name"] == "cursor" for parameter in operation.get("parameters", ()))
+
+
+def _success(data: Schema, *, paged: bool = False) -> Schema:
     properties: Schema = {
         "code": {"const": 0, "type": "integer"},
         "msg": {"const": "success", "type": "string"},
         "data": data,
     }
-    if data.get("type") == "array":
+    if paged:
         properties["cursor"] = {"type": "string", "description": "Where the next page begins; absent on the last."}
     required = ["code", "msg", "data"]
     return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}

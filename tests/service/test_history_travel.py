@@ -55,6 +55,19 @@ def check_history(told: list[dict[str, Any]], chat_id: str, *, rests: bool) -> N
             assert events[-1]["type"] in STREAM_ENDS, (run_id, events[-1])
 
 
+async def check_pages(app: Application, chat_id: str, whole: list[dict[str, Any]], limit: int) -> None:
+    """Pages put in front of each other are the whole history."""
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = await chat(app, chat_id, limit=limit, cursor=cursor)
+        found = page["events"] + found
+        if (cursor := page.get("cursor")) is None:
+            break
+        assert len(page["events"]) == limit
+    assert found == whole
+
+
 class Walk:
     """Random steps on a thread and its forks."""
 
@@ -117,4 +130,6 @@ async def test_however_a_thread_goes_back_its_history_is_whole(tmp_path: Path, s
             chat_id = chance.choice(walk.chats)
             await chance.choice([walk.say, walk.go_back, walk.go_back, walk.roll_back])(chat_id)
             for each in walk.chats:
-                check_history((await chat(app, each))["events"], each, rests=True)
+                whole = (await chat(app, each))["events"]
+                check_history(whole, each, rests=True)
+                await check_pages(app, each, whole, chance.choice([1, 3, len(whole) or 1]))

@@ -9,7 +9,7 @@ from graphflow.server.answers.parts import AnswerData, InboxLine, UploadReferenc
 
 
 class ChatHistory(AnswerData):
-    """A chat: its name and its history as events."""
+    """A chat: its name and a page of its history as events."""
 
     chat_id: str
     chat_name: str
@@ -17,7 +17,7 @@ class ChatHistory(AnswerData):
     """In OpenAI form; null unless they are asked for."""
     events: list[Values]
     references: list[Any]
-    """Of all queries, each id once."""
+    """Of the page's queries, each id once."""
 
 
 class ChatLine(AnswerData):

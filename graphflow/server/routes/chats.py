@@ -51,8 +51,14 @@ async def chat(
     request: Request,
     chat_id: Annotated[str, Query(alias="chatId")],
     raw_messages: Annotated[bool, Query(alias="includeRawMessages")] = False,
+    cursor: Cursor = None,
+    limit: Limit = 500,
 ) -> Response:
-    """One chat: its history as events; a `finishReason` of `stop` is `end_turn` here."""
-    found = await service.chat(application(request), chat_id, raw_messages=raw_messages)
+    """One chat: its history as events; a `finishReason` of `stop` is `end_turn` here. A page is the newest `limit` events
+    before `cursor`, oldest first: put the page of a `cursor` in front of what you have. `references` are those of the
+    page's queries.
+    """
+    found = await service.chat(application(request), chat_id, raw_messages=raw_messages, cursor=cursor, limit=limit)
+    older = found.pop("cursor", None)
     found["events"] = [{**e, "error": public_error(e["error"])} if "error" in e else e for e in found["events"]]
-    return success(found)
+    return success(found, cursor=older)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -32,7 +32,7 @@ from graphflow.events import (
 from graphflow.graph.core.machine import ROOT
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
-from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of
+from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of, without_gap
 from graphflow.runtime.runs.thread_list import NO_FILTER, threads_with
 from graphflow.runtime.thread_about import about_of, title_of
 from graphflow.service.access import Caller, sees
@@ -111,13 +111,22 @@ async def _line(context: ServiceContext, row: ThreadRow) -> dict[str, Any]:
     }
 
 
-async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = False) -> dict[str, Any]:
-    """One chat: `chatId, chatName, rawMessages, events, references`.
+async def chat(
+    context: ServiceContext,
+    chat_id: str,
+    *,
+    raw_messages: bool = False,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> dict[str, Any]:
+    """One chat: `chatId, chatName, rawMessages, events, references`, and `cursor`.
 
-    `rawMessages` is None unless they are asked for; `events` are those of every run on the chat's present branch.
+    `rawMessages` is None unless they are asked for; `events` are those of every run on the chat's present branch, or a page
+    of them: the newest `limit` before `cursor`, oldest first. `cursor` leads to the page before, absent on the oldest.
 
     Raises:
         ThreadNotFound: no such chat.
+        GraphflowError: `invalid_input` for an invalid cursor.
     """
     await context.runs.ready()
     await flush_live(context, chat_id)
@@ -125,13 +134,14 @@ async def chat(context: ServiceContext, chat_id: str, *, raw_messages: bool = Fa
     loaded = await load_thread(context.store, chat_id)
     if loaded is None or loaded.row.head is None:
         raise unknown_chat(chat_id)
-    events = await history(context, chat_id, loaded.chain, loaded.machine.run_id)
+    events, older = await history(context, chat_id, loaded.chain, loaded.machine.run_id, cursor=cursor, limit=limit)
     return {
         "chatId": chat_id,
         "chatName": title_of(loaded.row) or "",
         "rawMessages": _raw(loaded.machine.frames[ROOT].state.get("messages", ())) if raw_messages else None,
         "events": [event_dict(event) for event in events],
         "references": _references(events),
+        **({} if older is None else {"cursor": older}),
     }
 
 
@@ -145,33 +155,92 @@ async def _heal_record(context: ServiceContext, chat_id: str) -> None:
         log.exception("the chat record could not be repaired", extra={"facts": {"chat_id": chat_id}})
 
 
-async def history(context: ServiceContext, chat_id: str, chain: Chain, current: str) -> list[Event]:
+async def history(
+    context: ServiceContext,
+    chat_id: str,
+    chain: Chain,
+    current: str,
+    *,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> tuple[list[Event], str | None]:
     """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once, every run but
-    the `current` one with an end.
+    the `current` one with an end. With it the cursor of the page before.
     """
-    out: list[Event] = []
-    known_start = False
-    all_records = await _all_records(context, chat_id, chain)
-    places = {None, *((record.lineage, record.ordinal) for record in all_records)}
-    for run_id, records in runs_of(all_records):
-        # The newest events of a live run are in its ring and not in the store yet.
-        live = context.runs.by_thread.get(chat_id)
-        if live is not None and live.run_id == run_id:
-            log = await log_of_run(context, chat_id, run_id)
-        else:
-            stored = await stored_log_of(context.store, chain, records)
-            if stored.pruned or place_before(chain, records[0]) not in places:
-                continue  # its beginning was pruned: what is left tells of a run that nobody began
-            log = stored.events
-        shown = [event for event, _ in log if event.family != "graph" and not isinstance(event, _NOT_IN_HISTORY)]
-        if run_id != current and (live is None or live.run_id != run_id):
-            shown += _cut_off(shown, run_id)
-        for event in shown:
-            if known_start and isinstance(event, ChatStart):
-                continue
-            known_start = known_start or isinstance(event, ChatStart)
-            out.append(_as_history(event, chat_id))
-    return out
+    records = await _all_records(context, chat_id, chain)
+    places = {None, *((record.lineage, record.ordinal) for record in records)}
+    runs = [
+        (run_id, own) for run_id, own in runs_of(records) if _is_shown(context, chat_id, chain, run_id, own, places)
+    ]
+    last, before = _place_of(cursor, runs)
+    newest_first: list[tuple[str, Event]] = []
+    begins: str | None = None
+    for run_id, own in reversed(runs[: last + 1]):
+        # Logs are read from the newest on, so that a page costs the runs that it shows.
+        shown = await _shown(context, chat_id, chain, run_id, own, current)
+        if any(isinstance(event, ChatStart) for event in shown):
+            begins = begins or await _first_start(context, chat_id, chain, runs, current)
+            shown = [event for event in shown if run_id == begins or not isinstance(event, ChatStart)]
+        page = (event for event in reversed(shown) if before is None or event.seq < before)
+        newest_first += ((run_id, _as_history(event, chat_id)) for event in page)
+        before = None
+        if limit is not None and len(newest_first) > limit:
+            run_id, oldest = newest_first[limit - 1]
+            return [event for _, event in newest_first[limit - 1 :: -1]], f"{run_id}:{oldest.seq}"
+    return [event for _, event in reversed(newest_first)], None
+
+
+def _place_of(cursor: str | None, runs: Sequence[tuple[str, Any]]) -> tuple[int, int | None]:
+    """Index of the run that a page ends in, and the number of the event before which it ends there."""
+    if cursor is None:
+        return len(runs) - 1, None
+    run_id, _, seq = cursor.rpartition(":")
+    known = [known_id for known_id, _ in runs]
+    if run_id not in known or not (seq.isascii() and seq.isdigit() and len(seq) < 16):
+        raise unknown_cursor(cursor)
+    return known.index(run_id), int(seq)
+
+
+def _is_live(context: ServiceContext, chat_id: str, run_id: str) -> bool:
+    live = context.runs.by_thread.get(chat_id)
+    return live is not None and live.run_id == run_id
+
+
+def _is_shown(
+    context: ServiceContext,
+    chat_id: str,
+    chain: Chain,
+    run_id: str,
+    records: Sequence[Record],
+    places: Collection[tuple[int, int] | None],
+) -> bool:
+    """Whether the run's beginning is there; of a pruned one, what is left tells of a run that nobody began."""
+    if _is_live(context, chat_id, run_id):
+        return True
+    return not without_gap(chain, records)[1] and place_before(chain, records[0]) in places
+
+
+async def _shown(
+    context: ServiceContext, chat_id: str, chain: Chain, run_id: str, records: Sequence[Record], current: str
+) -> list[Event]:
+    # The newest events of a live run are in its ring and not in the store yet.
+    if live := _is_live(context, chat_id, run_id):
+        log = await log_of_run(context, chat_id, run_id)
+    else:
+        log = (await stored_log_of(context.store, chain, records)).events
+    shown = [event for event, _ in log if event.family != "graph" and not isinstance(event, _NOT_IN_HISTORY)]
+    return shown if live or run_id == current else shown + _cut_off(shown, run_id)
+
+
+async def _first_start(
+    context: ServiceContext, chat_id: str, chain: Chain, runs: Sequence[tuple[str, list[Record]]], current: str
+) -> str | None:
+    """The run whose `chat.start` is shown: every query sends one, and a history has one chat."""
+    for run_id, own in runs:
+        events = await _shown(context, chat_id, chain, run_id, own, current)
+        if any(isinstance(event, ChatStart) for event in events):
+            return run_id
+    return None
 
 
 def _cut_off(events: Sequence[Event], run_id: str) -> list[Event]:
