@@ -360,8 +360,8 @@ class CompiledGraph:
 
         runs = await self.host.open_runs()
         agent, wanted = self.host.agent_key, metadata or {}
-        found = threads_with(runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
-        return [thread_info(runs, row) async for row in found]
+        found, _ = await threads_with(runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
+        return [thread_info(runs, row) for row in found]
 
     @checked
     async def runs(

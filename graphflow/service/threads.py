@@ -11,7 +11,7 @@ from graphflow.errors import CheckpointNotFound, ThreadExists, ThreadNotFound
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import plain
 from graphflow.runtime.history.effects import Choices
-from graphflow.runtime.runs.thread_list import ThreadInfo, thread_info, threads_with
+from graphflow.runtime.runs.thread_list import LOOK_AT, ThreadInfo, thread_info, threads_with
 from graphflow.runtime.thread import CheckpointInfo, Thread, ThreadState
 from graphflow.runtime.thread_about import about_of, title_of
 from graphflow.service import uploads
@@ -50,11 +50,12 @@ async def threads(
     if cursor is not None and not await sees(context, caller, cursor):
         raise unknown_cursor(cursor)
     try:
-        listed = threads_with(context.runs, user=caller.user, cursor=cursor, limit=limit, **filters)
-        found = [thread_info(context.runs, row) async for row in listed]
+        rows, following = await threads_with(
+            context.runs, user=caller.user, cursor=cursor, limit=limit, look_at=LOOK_AT, **filters
+        )
     except ThreadNotFound:
         raise unknown_cursor(cursor) from None
-    return found, found[-1].thread_id if len(found) == limit else None
+    return [thread_info(context.runs, row) for row in rows], following
 
 
 async def update(context: ServiceContext, thread_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from graphflow import Graph
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.runtime.runs.thread_list import threads_with
 from graphflow.runtime.thread_about import NOTHING, changed_about
 
 
@@ -64,3 +65,22 @@ def test_what_is_too_much_or_no_title_is_refused_by_its_field(changes: dict[str,
     with pytest.raises(GraphflowError) as refused:
         changed_about(NOTHING, changes)
     assert refused.value.code == "invalid_input" and list(refused.value.detail["fields"]) == list(changes)
+
+
+async def test_a_rare_metadatum_is_looked_for_so_far_and_then_by_cursor(store: Any) -> None:
+    app = talk(store)
+    for n in range(7):
+        await app.run("hi", thread_id=f"t{n}")
+        await app.thread(f"t{n}").update(metadata={"rare": n in (0, 3)})
+    runs = await app.host.open_runs()
+    whole = [line.thread_id for line in await app.threads(metadata={"rare": "true"})]
+    found: list[str] = []
+    cursor, pages = None, 0
+    while True:
+        rows, cursor = await threads_with(runs, metadata={"rare": "true"}, limit=5, look_at=2, cursor=cursor)
+        found += [row.thread_id for row in rows]
+        pages += 1
+        if cursor is None:
+            break
+    assert sorted(whole) == ["t0", "t3"] and found == whole
+    assert pages == 4

@@ -13,7 +13,7 @@ from graphflow.memory.conversations import InMemoryConversations
 from graphflow.service.application import Application
 from graphflow.service.chats import search as conversations
 from graphflow.service.chats.chats import chats
-from graphflow.service.threads import delete
+from graphflow.service.threads import delete, update
 from tests.service.clients import begin, query_of
 
 Opened = Callable[..., Awaitable[Application]]
@@ -251,3 +251,23 @@ def write_agent(app: Application) -> None:
     agent = {"mode": "REACT", "providerKey": "auto", "tools": tools, "react": {"systemPrompt": "Keep notes."}}
     (app.settings.agents.dir / "keeper.json").write_text(json.dumps(agent), encoding="utf-8")
     app.agents.reload()
+
+
+async def test_a_search_for_rare_metadata_looks_so_far_and_then_by_cursor(
+    open_application: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = await open_application()
+    for chat_id in "abcd":
+        await say(app, "hello", chat_id)
+    await update(app, "a", {"metadata": {"rare": True}})
+    monkeypatch.setattr(conversations, "LOOK_AT", 2)
+    wanted: dict[str, Any] = {"query": "hello", "limit": 2, "metadata": {"rare": "true"}}
+    pages: list[list[str]] = []
+    cursor = None
+    while True:
+        lines, cursor = await chats(app, cursor=cursor, **wanted)
+        pages.append([line["chatId"] for line in lines])
+        if cursor is None:
+            break
+    assert [chat_id for page in pages for chat_id in page] == ["a"]
+    assert len(pages) > 1

@@ -39,8 +39,10 @@ async def list_threads(
 
     wanted = text_pairs(metadata or (), "--metadata")
     async with opened() as app:
-        rows = threads_with(app.runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted)
-        found = [thread_info(app.runs, row) async for row in rows]
+        rows, _ = await threads_with(
+            app.runs, status=status, agent_key=agent, cursor=cursor, limit=limit, metadata=wanted
+        )
+        found = [thread_info(app.runs, row) for row in rows]
     if as_json:
         say_json([struct_dict(line) for line in found])
     elif found:

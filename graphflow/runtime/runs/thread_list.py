@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +16,8 @@ from graphflow.runtime.thread_status import STATUSES
 from graphflow.suggestions import choose
 
 PAGE = 100
+LOOK_AT = 1_000
+"""Threads that one request looks at: a filter that fits few of them must not read a whole store at once."""
 NO_FILTER: Mapping[str, str] = MappingProxyType({})
 
 
@@ -60,13 +62,16 @@ async def threads_with(
     cursor: str | None = None,
     limit: int | None = None,
     metadata: Mapping[str, str] = NO_FILTER,
-) -> AsyncIterator[ThreadRow]:
-    """Threads of this status as it is now, the most recently used first, read page by page.
+    look_at: int | None = None,
+) -> tuple[list[ThreadRow], str | None]:
+    """Threads of this status as it is now, the most recently used first, and the cursor of the next page.
 
     Args:
         cursor: the thread after which they begin.
         limit: so many at most; None: all.
         metadata: keys that their metadata have, each with this value.
+        look_at: threads that are looked at for one page, about: the page may be shorter than `limit` although more follow.
+            None: as many as it takes.
 
     Raises:
         GraphflowError: `invalid_input` for a status that there is none of.
@@ -77,14 +82,18 @@ async def threads_with(
     await runs.ready()
     # A process that died has left `running` in the store, so stopped threads are looked for among all.
     stored = None if status == "stopped" else status
-    size, left = PAGE if limit is None or metadata else min(limit, PAGE), limit
-    while page := await runs.store.threads(cursor=cursor, limit=size, status=stored, agent_key=agent_key, user=user):
+    size = PAGE if limit is None or metadata else min(limit, PAGE)
+    size = size if look_at is None else min(size, look_at)
+    found: list[ThreadRow] = []
+    while True:
+        page = await runs.store.threads(cursor=cursor, limit=size, status=stored, agent_key=agent_key, user=user)
         for row in page:
+            cursor = row.thread_id
             if status in (None, runs.status_of(row)) and (not metadata or matches(row, metadata)):
-                yield row
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
+                found.append(row)
+                if len(found) == limit:
+                    return found, cursor if len(page) == size or row is not page[-1] else None
         if len(page) < size:
-            return
-        cursor = page[-1].thread_id
+            return found, None
+        if look_at is not None and (look_at := look_at - len(page)) <= 0:
+            return found, cursor

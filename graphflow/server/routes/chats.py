@@ -30,7 +30,8 @@ async def chats(
     """Chats, newest first; with `q` those that contain each of its words, in the name or in what was said; with
     `metadata.KEY=VALUE` those whose metadata have all of these.
 
-    A chat whose process died is `stopped`; `driven` says whether a live process owns it.
+    A chat whose process died is `stopped`; `driven` says whether a live process owns it. A page may be shorter than
+    `limit` although more follow: read on while there is a `cursor`.
     """
     user = caller_of(request).user
     lines, following = await service.chats(

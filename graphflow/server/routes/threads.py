@@ -40,7 +40,10 @@ async def threads(
     status: Annotated[ThreadStatus | None, Query()] = None,
     metadata: Metadata = None,
 ) -> Response:
-    """Threads, the most recently used first; with `metadata.KEY=VALUE` those whose metadata have all of these."""
+    """Threads, the most recently used first; with `metadata.KEY=VALUE` those whose metadata have all of these.
+
+    A page may be shorter than `limit` although more follow: read on while there is a `cursor`.
+    """
     found, following = await service.threads(
         application(request),
         caller=caller_of(request),

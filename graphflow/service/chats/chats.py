@@ -33,7 +33,7 @@ from graphflow.graph.core.machine import ROOT
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of, without_gap
-from graphflow.runtime.runs.thread_list import NO_FILTER, threads_with
+from graphflow.runtime.runs.thread_list import LOOK_AT, NO_FILTER, threads_with
 from graphflow.runtime.thread_about import about_of, title_of
 from graphflow.service.access import Caller, sees
 from graphflow.service.chats.search import find_chats
@@ -72,14 +72,13 @@ async def chats(
     await context.runs.ready()
     if query is not None and query.strip():
         which = ConversationFilter(agent_key=agent_key, owner=user, cursor=cursor, limit=limit)
-        found = await find_chats(context, query, which, status, metadata)
-        following = found[-1][0].cursor if len(found) == limit else None
+        found, following = await find_chats(context, query, which, status, metadata)
         return [await _line(context, row) for _, row in found], following
     # A cursor is a chat id: another user's must look like one that was never there.
     if cursor is not None and not await sees(context, Caller(user=user), cursor):
         raise unknown_cursor(cursor)
     try:
-        listed = threads_with(
+        rows, following = await threads_with(
             context.runs,
             status=status,
             agent_key=agent_key,
@@ -87,11 +86,11 @@ async def chats(
             cursor=cursor,
             limit=limit,
             metadata=metadata,
+            look_at=LOOK_AT,
         )
-        rows = [row async for row in listed]
     except ThreadNotFound:
         raise unknown_cursor(cursor) from None
-    return [await _line(context, row) for row in rows if row.head], rows[-1].thread_id if len(rows) == limit else None
+    return [await _line(context, row) for row in rows if row.head], following
 
 
 async def _line(context: ServiceContext, row: ThreadRow) -> dict[str, Any]:

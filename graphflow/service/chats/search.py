@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import ThreadNotFound
 from graphflow.memory.conversations import Conversation, ConversationFilter, ConversationRun
-from graphflow.runtime.runs.thread_list import NO_FILTER
+from graphflow.runtime.runs.thread_list import LOOK_AT, NO_FILTER
 from graphflow.runtime.thread_about import matches, title_of
 from graphflow.service.context import ServiceContext
 
@@ -27,11 +27,14 @@ async def find_chats(
     which: ConversationFilter,
     status: str | None = None,
     metadata: Mapping[str, str] = NO_FILTER,
-) -> list[tuple[Conversation, ThreadRow]]:
-    """Chats that hold each word of the query, newest first, each with its thread."""
+) -> tuple[list[tuple[Conversation, ThreadRow]], str | None]:
+    """Chats that hold each word of the query, newest first, each with its thread, and the cursor of the next page; of
+    about `LOOK_AT` chats with these words at most, so a page may be shorter than its limit although more follow.
+    """
     await refresh(context)
     found: list[tuple[Conversation, ThreadRow]] = []
-    while len(found) < which.limit:
+    left = LOOK_AT
+    while True:
         page = await context.conversations.search(query, which)
         for conversation in page:
             row = await context.store.thread(conversation.chat_id)
@@ -39,10 +42,14 @@ async def find_chats(
                 await context.conversations.delete(conversation.chat_id)  # the thread was deleted
             elif status in (None, context.runs.status_of(row)) and matches(row, metadata):
                 found.append((conversation, row))
+                if len(found) == which.limit:
+                    return found, conversation.cursor
         if len(page) < which.limit:
-            break
+            return found, None
         which = which._replace(cursor=page[-1].cursor)
-    return found[: which.limit]
+        left -= len(page)
+        if left <= 0:
+            return found, which.cursor
 
 
 async def refresh(context: ServiceContext) -> None:
