@@ -154,7 +154,10 @@ def _bytes(text: str) -> bytes:
 
 SINCE = dict.fromkeys(
     ("travelled", "travelled_fork", "unknown"), "a run that a rewind, fork or edit begins has the id of its move"
-) | {"recovered": "a node that is told to end is watched for ten seconds, which pass at once here"}
+) | {
+    "recovered": "a node that is told to end is watched for ten seconds, which pass at once here",
+    "mapped": "a branch that waits frees its place, so all four items are asked about though two may work at once",
+}
 """Threads that are made otherwise today, and why. What is frozen stays as it was: such threads exist."""
 
 
