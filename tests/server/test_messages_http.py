@@ -53,6 +53,7 @@ async def test_an_answer_is_made_anew_as_a_stream_and_as_one_body(client: httpx.
     assert after[0] == asked and after[1]["messageId"] != answer["messageId"]
     body = await client.post(f"/api/threads/t/messages/{asked['messageId']}/regenerate", json={"stream": False})
     assert body.json()["data"]["status"] == "completed"
+    assert len((await client.get("/api/runs?threadId=t")).json()["data"]) == 3
     tree = (await client.get("/api/threads/t/checkpoints")).json()["data"]
     assert head in [checkpoint["id"] for checkpoint in tree]
     assert (await client.get(f"/api/threads/t/state?checkpointId={head}")).status_code == 200
@@ -68,6 +69,7 @@ async def test_a_message_is_edited_and_keeps_what_the_edit_does_not_name(client:
     assert [message["content"] for message in await messages(client) if message["role"] == "user"] == ["eins"]
     history = (await client.get("/api/chat?chatId=t")).json()["data"]["events"]
     assert [event["type"] for event in history].count("chat.start") == 1
+    assert len((await client.get("/api/runs?threadId=t")).json()["data"]) == 3
     newer = query["messageId"]
     body = {"message": "uno", "params": {}, "stream": False}
     assert (await client.post(f"/api/threads/t/messages/{newer}/edit", json=body)).status_code == 200

@@ -8,12 +8,13 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
 from graphflow.graph.core.budget import known_usage
 from graphflow.graph.core.machine import Interrupt, Machine
+from graphflow.runtime.history.stored_events import place_before
 from graphflow.runtime.queue_codec import decode_queued
 from graphflow.runtime.runs.live_runs import LiveRuns
 from graphflow.suggestions import choose
@@ -26,6 +27,8 @@ ENDED = frozenset({"completed", "failed", "cancelled", "pruned"})
 PAGE = 100
 QUEUED = 10_000
 _OF_THREAD: dict[str, RunState] = {"idle": "completed", "failed": "failed", "stopped": "cancelled"}
+_MOVES = frozenset({"rewind", "fork", "edit", "migrate"})
+"""Sources of the records that put a thread elsewhere."""
 Listed = tuple[str, ThreadRow]
 """A run's id and its thread."""
 
@@ -58,6 +61,8 @@ class RunFound(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Interrupt, ...] = ()
     """Its open questions."""
     machine: Machine | None = None
+    moved: bool = False
+    """It only puts the thread elsewhere: a rewind, a fork or an edit from which nothing has gone on, and that asks nothing."""
 
 
 async def runs_with(
@@ -73,8 +78,10 @@ async def runs_with(
 ) -> tuple[list[RunInfo], str | None]:
     """Runs of this status as it is now, by id, the last first, and the cursor of the next page.
 
+    A rewind, a fork and an edit are no runs of their own until the thread goes on from there, or waits there for an answer.
+
     Args:
-        look_at: runs that are looked at for one page with a status: the page may be shorter than `limit` although more follow.
+        look_at: runs that are looked at for one page in vain: the page may be shorter than `limit` although more follow.
 
     Raises:
         GraphflowError: `invalid_input` for a status that there is none of.
@@ -84,18 +91,19 @@ async def runs_with(
     await runs.ready()
     found: list[RunInfo] = []
     while True:
-        size = min(limit - len(found), PAGE) if status is None else min(PAGE, look_at)
+        before = len(found)
+        size = min(limit - before, PAGE) if status is None else min(PAGE, look_at)
         page = await runs.store.runs(thread_id=thread_id, agent_key=agent_key, user=user, cursor=cursor, limit=size)
         for run in await read_runs(runs, page):
             cursor = run.info.run_id
-            if status in (None, run.info.status):
+            if not run.moved and status in (None, run.info.status):
                 found.append(run.info)
                 if len(found) == limit:
                     return found, cursor if len(page) == size or run.info.run_id != page[-1][0] else None
-        look_at -= len(page)
+        look_at -= len(page) - (len(found) - before)
         if len(page) < size:
             return found, None
-        if status is not None and look_at <= 0:
+        if look_at <= 0:
             return found, cursor
 
 
@@ -130,7 +138,8 @@ async def _of_thread(
         if loaded is not None and loaded.machine.run_id == row.facts.run_id:
             going: RunState = "running" if runs.is_driven(loaded.row) else "stopped"
             left.discard(row.facts.run_id)
-            yield row.facts.run_id, _found(row, row.facts.run_id, loaded.machine, loaded.checkpoint_id, going)
+            run = _found(row, row.facts.run_id, loaded.machine, loaded.checkpoint_id, going)
+            yield row.facts.run_id, await _marked(runs, run, loaded)
     if left:
         for entry in await runs.store.queue(row.thread_id, kind="input", limit=QUEUED):
             queued = decode_queued(entry)
@@ -142,9 +151,25 @@ async def _of_thread(
         loaded = await load_thread(runs.store, row.thread_id, checkpoint_id, logs=logs)
         machine = None if loaded is None else loaded.machine
         # The thread has gone on without it, so what it was doing or asking is over.
-        yield run_id, _found(row, run_id, machine, checkpoint_id, "cancelled", over=True)
+        yield run_id, await _marked(runs, _found(row, run_id, machine, checkpoint_id, "cancelled", over=True), loaded)
     for run_id in left:
         yield run_id, _found(row, run_id, None, None, "pruned")
+
+
+async def _marked(runs: LiveRuns, run: RunFound, loaded: Loaded | None) -> RunFound:
+    """The run, with `moved` where its only record is one of a move."""
+    last = None if loaded is None else loaded.last
+    if loaded is None or last is None or run.info.status == "waiting":
+        return run
+    if decode_meta(last.meta, last.id).source not in _MOVES:
+        return run
+    # An edit of a waiting run belongs to that run.
+    if (before := place_before(loaded.chain, last)) is not None:
+        lineage, ordinal = before
+        rows = await runs.store.read_records(run.info.thread_id, lineage=lineage, after=ordinal - 1, upto=ordinal)
+        if any(decode_meta(row.meta, row.id).run_id == run.info.run_id for row in rows):
+            return run
+    return msgspec.structs.replace(run, moved=True)
 
 
 async def _newest_of_each(runs: LiveRuns, thread_id: str, wanted: set[str]) -> AsyncIterator[tuple[str, str]]:

@@ -93,8 +93,8 @@ async def runs(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    """Runs, newest first, those that have not begun included. A page may be shorter than `limit` although more follow: read on
-    while there is a `cursor`.
+    """Runs, newest first, those that have not begun included. A rewind, fork or edit is none until the thread goes on or waits
+    there. A page may be shorter than `limit` although more follow: read on while there is a `cursor`.
     """
     lines, following = await list_runs(
         application(request),
