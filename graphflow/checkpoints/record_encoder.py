@@ -170,9 +170,7 @@ def _operations(operations: Mapping[str, Operation]) -> dict[str, Any]:
 
 def _opened(opened: Opened) -> list[Any]:
     row = [opened.node_run_id, storable(opened.items, channel="the items of a map"), opened.binds]
-    # A list that fits the window is opened all at once, so what there is no number for is read as it ran.
-    fits = opened.at_once is None or (opened.items is not None and len(opened.items) <= opened.at_once)
-    return row if fits else [*row, opened.at_once]
+    return row if opened.at_once is None else [*row, opened.at_once]
 
 
 def _join(join: JoinState) -> list[Any]:
