@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphflow.capabilities import By
-from graphflow.errors import GraphflowError, ThreadBusy
+from graphflow.errors import ThreadBusy
 from graphflow.events import Event, RequestSubmit
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.run_request import RunRequest
@@ -89,7 +89,7 @@ async def launch(
         supersedes: id of a run that a crash cut off and that can't go on.
     """
     audience = _many(preamble, request.hold_ms)
-    return _detach(await prepare_run(host, request, audience, consumes, supersedes))
+    return (await prepare_run(host, request, audience, consumes, supersedes)).detach()
 
 
 async def launch_answer(
@@ -102,7 +102,7 @@ async def launch_answer(
     hold_ms: int | None = None,
 ) -> LiveRun:
     """Answers a thread that no process drives, and resumes it."""
-    return _detach(await answer(host, thread_id, answers, by, _many(preamble, hold_ms)))
+    return (await answer(host, thread_id, answers, by, _many(preamble, hold_ms))).detach()
 
 
 async def launch_answer_anywhere(
@@ -115,21 +115,21 @@ async def launch_answer_anywhere(
     """
     audience = _many((submit,) if submit is not None else (), hold_ms)
     try:
-        return _detach(await answer(host, thread_id, answers, by, audience))
+        return (await answer(host, thread_id, answers, by, audience)).detach()
     except ThreadBusy:
         runs = host.need_runs()
         row = await runs.store.thread(thread_id)
         if row is None or row.owner in (None, runs.owner):
             raise
     given = await hand_over(host, thread_id, answers, by, event=submit, audience=audience, within_s=HAND_OVER_S)
-    return _detach(given) if isinstance(given, PreparedRun) else given
+    return given.detach() if isinstance(given, PreparedRun) else given
 
 
 async def launch_expired(
     host: RunHost, thread_id: str, interrupt_ids: Sequence[str], *, hold_ms: int | None = None
 ) -> LiveRun:
     """Resumes where open interrupts have expired, by their `onExpire` or their error routes."""
-    return _detach(await expire(host, thread_id, interrupt_ids, _many((), hold_ms)))
+    return (await expire(host, thread_id, interrupt_ids, _many((), hold_ms))).detach()
 
 
 async def launch_resume(
@@ -146,7 +146,7 @@ async def launch_resume(
 ) -> LiveRun:
     """Resumes from the head or from a checkpoint; see `runs.resume.resume`."""
     options = (checkpoint_id, effects, budget, _many((), hold_ms))
-    return _detach(await prepare_resume(host, thread_id, *options, counted=counted, by=by, run_id=run_id))
+    return (await prepare_resume(host, thread_id, *options, counted=counted, by=by, run_id=run_id)).detach()
 
 
 async def launch_regenerated(
@@ -165,7 +165,7 @@ async def launch_regenerated(
 
     audience = _many((), hold_ms)
     prepared = await prepare_regenerated(host, thread_id, message_id, effects, cancel, by, audience, run_id)
-    return _detach(prepared)
+    return prepared.detach()
 
 
 async def launch_edited(
@@ -181,13 +181,7 @@ async def launch_edited(
     from graphflow.runtime.travel.turns import prepare_edited
 
     audience = _many(preamble, request.hold_ms)
-    return _detach(await prepare_edited(host, request, edited, cancel, by, audience))
-
-
-def _detach(prepared: PreparedRun) -> LiveRun:
-    if prepared.runs is None:
-        raise GraphflowError("a detached run needs a checkpointer", code="invalid_input")
-    return prepared.runs.start(prepared)
+    return (await prepare_edited(host, request, edited, cancel, by, audience)).detach()
 
 
 def _many(preamble: Iterable[Event], hold_ms: int | None) -> Audience:

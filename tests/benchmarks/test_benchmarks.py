@@ -52,12 +52,12 @@ def test_a_worker_tells_its_figures_as_lines_of_json():
     assert {"wall", "cpu", "grown_mib"} <= set(figures)
 
 
-def test_the_way_of_a_query_to_its_model_grows_by_no_file_unseen(tmp_path: Path):
-    """The goal is 200 entries; a callback of the loop may come between. Counted and not timed."""
+def test_a_reader_follows_a_query_to_its_model_through_200_entries_into_files_at_most(tmp_path: Path):
+    """Counted and not timed: the figures are the same on every machine and under any load."""
     command = [sys.executable, str(FOLDER / "request_path.py"), "--json", str(tmp_path / "figures.json")]
     subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=True)
     figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
-    assert figures["entries"] <= 210
+    assert figures["entries"] <= 200
     assert figures["depth"] <= 10
 
 

@@ -50,7 +50,7 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     if taken is None:
         return None
     to, facts = taken
-    steps, begun = machine.steps + 1, machine.begun
+    steps, begun, made = machine.steps + 1, machine.begun, machine.frames_made
     fields: dict[str, Any] = {"last_at": tick.at, "steps": steps}
     follows: tuple[Command, ...] = ()
     if to == END:
@@ -60,8 +60,8 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
             return None
         table, patches, opened = left
         if opened is not None:
-            fields["frames_made"], fields["begun"] = opened.number + 1, begun + 1
-            begun += 1
+            fields["frames_made"] = made = opened.number + 1
+            fields["begun"] = begun = begun + 1
             follows = (Started(opened.number, opened.node, 1, 1, begun, opened.path), RunNode(opened.number))
     else:
         moved_on = _moved_on(machine, frame, state, branch, home, to, steps)
@@ -74,7 +74,6 @@ def fast_path(plan: Plan, machine: Machine, tick: NodeSucceeded) -> tuple[Machin
     active = machine.active_ms
     if machine.last_at and tick.at > machine.last_at:
         active = fields["active_ms"] = active + tick.at - machine.last_at
-    made = fields.get("frames_made", machine.frames_made)
     after = replace(
         machine, active_ms=active, last_at=tick.at, steps=steps, begun=begun, frames=table, frames_made=made
     )

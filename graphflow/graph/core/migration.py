@@ -347,9 +347,7 @@ class _Planner:
         root = self._machine.frames.get(ROOT)
         if root is None or self._machine.status == "idle":
             return
-        from graphflow.graph.definition.json_schema import compile_schema
-
-        for issue in compile_schema(self._new.input_schema).errors(thaw(root.input)):
+        for issue in self._new.input_checker.errors(thaw(root.input)):
             where = f"input{issue.pointer}"
             self._problem(None, where, f"the run's input does not fit: {issue.message}", "begin a new run instead")
 

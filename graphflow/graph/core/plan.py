@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -14,6 +15,7 @@ from graphflow.graph.expressions.compiler import Expression
 from graphflow.graph.expressions.templates import Template
 
 if TYPE_CHECKING:
+    from graphflow.graph.definition.json_schema import Checker
     from graphflow.graph.definition.kinds import NodeFunction
 
 
@@ -131,7 +133,7 @@ class Monitor(Protocol):
     def breach(self, work: Any, number: int) -> dict[str, Any] | None: ...
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One graph and, by key, the subgraphs below it."""
 
     key: str
@@ -156,6 +158,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The same in all graphs of the table."""
     monitor: Monitor | None = None
     """The properties of `invariants` that are kept at run time; None costs nothing."""
+
+    @cached_property
+    def input_checker(self) -> Checker:
+        """Of `input_schema`; compiled by the first new input, as resuming and answering need none (E20)."""
+        from graphflow.graph.definition.json_schema import compile_schema
+
+        return compile_schema(self.input_schema)
 
 
 NUMBERS = re.compile(r"#\d+|\[[^\]]*\]")

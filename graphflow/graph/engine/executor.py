@@ -191,7 +191,8 @@ class Executor:
             self.timers.keep_deadline()
         if machine.status == "waiting":
             self._hold()
-        run.wake()
+        if run.resting:
+            run.wake()
 
     def _obey(self, command: Command, requests: list[Interrupt], begun: list[StartCommand]) -> str | None:
         """Performs a less frequent command; returns how the run is over, if it is."""
@@ -311,7 +312,7 @@ class Executor:
                 # Waits for half of them and not for one: otherwise every further node would wait again.
                 elif len(run.pending) > MAX_UNACKNOWLEDGED:
                     await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
-                elif tasks.alone and not sleepers and not run.machine.interrupts:
+                elif len(tasks.ready) == 1 and not (tasks.running or sleepers or run.machine.interrupts):
                     # Nothing else can become ready while it runs.
                     if not mine and not turn.begin():
                         await turn.take()
@@ -320,7 +321,7 @@ class Executor:
                     mine = False
                     await tasks.run_here()
                 else:
-                    tasks.run_apart()
+                    tasks.run_apart(turn)
             elif tasks.running or sleepers or self._held():
                 await run.rest()
             else:

@@ -36,8 +36,8 @@ class Run:
     """
 
     __slots__ = (
-        "_idle", "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "ids", "journal", "lease", "lineage",
-        "machine", "pending", "plan", "room", "services", "thread_id", "usage", "used",
+        "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "ids", "journal", "lease", "lineage",
+        "machine", "pending", "plan", "resting", "room", "services", "thread_id", "usage", "used",
     )  # fmt: skip
 
     def __init__(
@@ -84,7 +84,8 @@ class Run:
         self.used: dict[str, Any] = {}
         """All of `usage` in one sum: with the machine's, so that parallel node runs can't pass a limit together."""
         self._wake = LightEvent()
-        self._idle = False
+        self.resting = False
+        """Whether the loop waits for something to happen."""
 
     def close(self) -> None:
         """Drops the references to the executor: late store callbacks and contexts kept by user code must not hold it.
@@ -115,16 +116,16 @@ class Run:
 
     async def rest(self) -> None:
         """Waits until something has happened."""
-        self._idle = True
+        self.resting = True
         self._wake.clear()
         try:
             await self._wake.wait()
         finally:
-            self._idle = False
+            self.resting = False
 
     def wake(self) -> None:
         """Lets the loop look again, if it rests."""
-        if self._idle:
+        if self.resting:
             self._wake.set()
 
     def fail(self, failure: BaseException) -> None:

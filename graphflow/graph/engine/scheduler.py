@@ -14,7 +14,7 @@ from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.failure_trace import release_frames
-from graphflow.graph.engine.light_event import turns
+from graphflow.graph.engine.light_event import Turns
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.outcomes import unstorable
@@ -47,16 +47,15 @@ class Scheduler:
         self.watched: dict[asyncio.Task[None], tuple[str, Callable[[], bool]]] = {}
         """Nodes whose run was ended while their code ran, and whether that still runs; by the task that logs it."""
 
-    @property
-    def alone(self) -> bool:
-        """Whether one node is ready and none runs."""
-        return len(self.ready) == 1 and not self.running
-
     def add(self, number: int) -> None:
         """Marks the frame's node as ready, unless its coroutine is alive: the answer has then woken it already."""
-        ctx, task = self.runs.get(number), self.running.get(number)
+        ctx = self.runs.get(number)
         # A task that is done stays in `running` until its callback has its turn.
-        if ctx is None or not ctx.alive or (self._here != number and (task is None or task.done())):
+        if (
+            ctx is None
+            or not ctx.alive
+            or (self._here != number and ((task := self.running.get(number)) is None or task.done()))
+        ):
             self.ready[number] = None
 
     def _next(self) -> int:
@@ -87,7 +86,7 @@ class Scheduler:
                 self.loop.uncancel()
             self._here = None
 
-    def run_apart(self) -> None:
+    def run_apart(self, turn: Turns) -> None:
         """Gives every ready node a task of its own."""
         while self.ready:
             number = self._next()
@@ -95,15 +94,14 @@ class Scheduler:
             if earlier is not None and not earlier.done():
                 self.leaving.add(earlier)
                 earlier.add_done_callback(self.leaving.discard)
-            task = asyncio.ensure_future(self._run_on(number, earlier))  # noqa: TID251 - ended by drive
+            task = asyncio.ensure_future(self._run_on(number, earlier, turn))  # noqa: TID251 - ended by drive
             self.running[number] = task
             task.add_done_callback(partial(self._over, number))
 
-    async def _run_on(self, number: int, earlier: asyncio.Task[None] | None) -> None:
+    async def _run_on(self, number: int, earlier: asyncio.Task[None] | None, turn: Turns) -> None:
         with suppress(asyncio.CancelledError):
             if earlier is not None and not earlier.done():
                 await asyncio.wait((earlier,))  # a frame runs one node at a time
-            turn = turns()
             if not turn.begin():
                 await turn.take()
             await self._call(number)

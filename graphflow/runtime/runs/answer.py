@@ -13,11 +13,11 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import AnswerRefused
 from graphflow.runtime.runs.answer_checks import Answer, check_answers, questions_of
 from graphflow.runtime.runs.answer_delivery import as_one_commit, feed_answers, stale
-from graphflow.runtime.runs.concurrency import NOBODY, Audience
+from graphflow.runtime.runs.concurrency import NOBODY, Audience, take
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.preconditions import overdue_in
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import Taking, adopt_run, taken
+from graphflow.runtime.runs.taking import Taking, adopt_run
 
 
 async def answer(
@@ -36,7 +36,8 @@ async def answer(
     Args:
         consumes: position of the answers in the thread's queue, when they come from there.
     """
-    async with await taken(host, host.need_runs(), thread_id, frees=True) as taking:
+    runs = host.need_runs()
+    async with Taking(host, runs, await take(runs, thread_id, frees=True)) as taking:
         loaded = await taking.runs.load_head(taking.row)
         overdue = overdue_in(loaded.machine, host.clock.now_ms())
         if overdue:
@@ -96,7 +97,8 @@ async def expire(
     Raises:
         AnswerRefused: `answer_stale` when none of them is open any more.
     """
-    async with await taken(host, host.need_runs(), thread_id) as taking:
+    runs = host.need_runs()
+    async with Taking(host, runs, await take(runs, thread_id)) as taking:
         loaded = await taking.runs.load_head(taking.row)
         due = [key for key in interrupt_ids if key in loaded.machine.interrupts]
         if not due:

@@ -80,7 +80,9 @@ Revival = Callable[[], Awaitable[str | None]]
 # --- taking the thread ---------------------------------------------------------------------------
 
 
-async def take(runs: LiveRuns, thread_id: str, *, create: bool, new: CheckedInput | None, frees: bool) -> ThreadRow:
+async def take(
+    runs: LiveRuns, thread_id: str, *, create: bool = False, new: CheckedInput | None = None, frees: bool = False
+) -> ThreadRow:
     """Takes the thread, after its driver was stopped or asked to release it where `new` or `frees` says so.
 
     Args:

@@ -90,6 +90,12 @@ class PreparedRun(msgspec.Struct):
     before: Callable[[], None]
     """Sends what comes before the first tick."""
 
+    def detach(self) -> LiveRun:
+        """Drives it apart from any caller (E18)."""
+        if self.runs is None:
+            raise GraphflowError("a detached run needs a checkpointer", code="invalid_input")
+        return self.runs.start(self)
+
 
 Listener = Callable[[LiveRun], Awaitable[None]]
 Watcher = Callable[[LiveRun], None]

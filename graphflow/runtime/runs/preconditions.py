@@ -32,9 +32,7 @@ def checked_input(plan: Plan, given: Any) -> Any:
     most = plan.bounds.value_bytes
     if size_of(given, most) > most:
         raise LimitExceeded("value_bytes", most, f"the input has more than {most:,} bytes")
-    from graphflow.graph.definition.json_schema import compile_schema
-
-    checker = compile_schema(plan.input_schema)
+    checker = plan.input_checker
     issues = checker.errors(given)
     if issues:
         first = "; ".join(f"{issue.pointer or 'input'}: {issue.message}" for issue in issues[:5])

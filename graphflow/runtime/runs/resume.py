@@ -11,11 +11,11 @@ from graphflow.errors import GraphflowError
 from graphflow.events import RunResume, RunStart
 from graphflow.graph.core.ticks import AnyTick, Recovered, Resumed
 from graphflow.runtime.runs.answer import expire
-from graphflow.runtime.runs.concurrency import NOBODY, Audience
+from graphflow.runtime.runs.concurrency import NOBODY, Audience, take
 from graphflow.runtime.runs.live_runs import PreparedRun
 from graphflow.runtime.runs.preconditions import UNFINISHED, check_unfinished, overdue_in
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import Taking, send_again, taken
+from graphflow.runtime.runs.taking import Taking, send_again
 
 MOST_ATTEMPTS = 3
 """So often a run that lost its process is taken over at one checkpoint."""
@@ -42,7 +42,8 @@ async def resume(
             expected to take this one with it as well, so it fails as `dead`.
         by: who asks; another run than the one that was cut off may do no more than both may.
     """
-    async with await taken(host, host.need_runs(), thread_id) as taking:
+    runs = host.need_runs()
+    async with Taking(host, runs, await take(runs, thread_id)) as taking:
         loaded = await taking.runs.load_head(taking.row)
         machine = loaded.machine
         if machine.status == "waiting" and (overdue := overdue_in(machine, host.clock.now_ms())):
@@ -89,7 +90,8 @@ async def cancel(host: RunHost, thread_id: str, run_id: str | None = None) -> bo
     Args:
         run_id: only this one.
     """
-    async with await taken(host, host.need_runs(), thread_id) as taking:
+    runs = host.need_runs()
+    async with Taking(host, runs, await take(runs, thread_id)) as taking:
         loaded = await taking.runs.load_head(taking.row)
         if loaded.machine.status not in UNFINISHED or run_id not in (None, loaded.machine.run_id):
             await taking.give_back()

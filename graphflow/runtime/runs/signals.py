@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
 from graphflow.runtime.queue_codec import Signal, decode_queued, encode_queued
-from graphflow.runtime.runs.concurrency import Audience
+from graphflow.runtime.runs.concurrency import Audience, take
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
 from graphflow.runtime.runs.preconditions import check_signal, is_awaited
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import adopt_run, taken
+from graphflow.runtime.runs.taking import Taking, adopt_run
 
 
 async def deliver(
@@ -46,7 +46,7 @@ async def _wake(
     host: RunHost, runs: LiveRuns, thread_id: str, signal: Signal, audience: Audience, position: int | None
 ) -> PreparedRun | None:
     """A run that goes on where a `wait` node takes the signal; None when the signal was kept for one to come."""
-    async with await taken(host, runs, thread_id) as taking:
+    async with Taking(host, runs, await take(runs, thread_id)) as taking:
         loaded = await runs.load_head(taking.row)
         check_signal(loaded.machine, signal.name)
         if not is_awaited(loaded.machine, signal.name):

@@ -25,7 +25,7 @@ from graphflow.id_rule import check_id, is_id, may_exist
 from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer import after_expiry, answer_with_text
 from graphflow.runtime.runs.answer_checks import questions_of
-from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, check_turn, in_turn
+from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, check_turn, in_turn, take
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun, abandon
 from graphflow.runtime.runs.per_request import chosen_by, with_variables
 from graphflow.runtime.runs.preconditions import (
@@ -39,7 +39,7 @@ from graphflow.runtime.runs.preconditions import (
 )
 from graphflow.runtime.runs.resume import resume
 from graphflow.runtime.runs.run_host import RunHost
-from graphflow.runtime.runs.taking import Taking, make_executor, taken
+from graphflow.runtime.runs.taking import Taking, make_executor
 
 log = logging.getLogger("graphflow.runtime")
 
@@ -153,7 +153,7 @@ async def _revive(host: RunHost, runs: LiveRuns, thread_id: str) -> str | None:
 async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> PreparedRun:
     """The run of a new input, once the thread is this process's."""
     plan, tick, request = new.plan, new.tick, new.request
-    async with await taken(host, runs, request.thread_id, create=True, new=new) as taking:
+    async with Taking(host, runs, await take(runs, request.thread_id, create=True, new=new)) as taking:
         if new.consumes is not None or taking.row.queued:
             await check_turn(runs, new, taking.row)
         # Kept before the first commit names it: after a crash the thread must find its document.

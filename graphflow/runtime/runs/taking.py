@@ -18,7 +18,7 @@ from graphflow.graph.engine.executor import Executor
 from graphflow.graph.engine.run import Run
 from graphflow.runtime.history.effects import recalling
 from graphflow.runtime.history.stored_events import stored_log
-from graphflow.runtime.runs.concurrency import NOBODY, Audience, CheckedInput, take
+from graphflow.runtime.runs.concurrency import NOBODY, Audience
 from graphflow.runtime.runs.event_ring import RunLog
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns
 from graphflow.runtime.runs.preconditions import check_declared
@@ -87,19 +87,6 @@ class Taking:
         await journal.release()
         self.runs.keep_hot(journal.as_loaded(executor.machine, executor.seq, executor.sent))
         return LiveRun(executor, journal)
-
-
-async def taken(
-    host: RunHost,
-    runs: LiveRuns,
-    thread_id: str,
-    *,
-    create: bool = False,
-    new: CheckedInput | None = None,
-    frees: bool = False,
-) -> Taking:
-    """The thread, taken; see `concurrency.take`."""
-    return Taking(host, runs, await take(runs, thread_id, create=create, new=new, frees=frees))
 
 
 def make_executor(

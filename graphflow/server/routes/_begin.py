@@ -14,6 +14,8 @@ from graphflow.server.envelope import success
 from graphflow.server.routes._again import again
 from graphflow.server.routes._parts import application, named, one_body, room_for_run, stream_run
 from graphflow.server.routes._queued import one_body_elsewhere, one_body_later, stream_elsewhere, stream_later
+from graphflow.service.access import Caller
+from graphflow.service.application import Application
 from graphflow.service.queued_inputs import QueuedInput
 from graphflow.service.requests import bad_argument
 from graphflow.service.runs.background import accepted_again, check_webhook, in_background, keep_webhook, make_durable
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from graphflow.server.bodies import StartsRun
 
 Begun = StartedRun | QueuedInput | RemoteRun
+Start = Callable[[Application, Caller, str | None], Awaitable[Begun]]
+"""Starts what a route is asked for; gets the id for a run that is new, if it has one already."""
 ACCEPTED: dict[int | str, Any] = {202: {"description": "The run goes on in the background."}}
 """Beside the stream, in the documents of such a route."""
 
@@ -35,7 +39,7 @@ async def begin(
     request: Request,
     given: StartsRun,
     what: str,
-    start: Callable[[str | None], Awaitable[Begun]],
+    start: Start,
     *,
     counted: bool = True,
 ) -> Response:
@@ -43,7 +47,7 @@ async def begin(
 
     Args:
         what: the kind of request, and what it names outside its body.
-        start: gets the id for a run that is new, if it has one already.
+        start: begins it; see `Start`.
         counted: it needs room among the runs; what was let in once does not.
     """
     caller, context = caller_of(request), application(request)
@@ -61,7 +65,7 @@ async def begin(
             await check_webhook(context, given.webhook, background=given.background)
         # The room counts while the run is being begun; then the run itself counts.
         with room_for_run(request) if counted else nullcontext():
-            begun = await start(None if claim is None else claim.run_id)
+            begun = await start(context, caller, None if claim is None else claim.run_id)
         if isinstance(begun, StartedRun) and given.request_id is not None:
             begun = replace(begun, request_id=given.request_id)
         if not isinstance(begun, RemoteRun) and (given.background or claim is not None):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from msgspec.structs import replace
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
-from graphflow.server.auth import caller_of, needs
+from graphflow.server.auth import needs
 from graphflow.server.bodies import EditMessageBody, RegenerateBody, body, schema
 from graphflow.server.envelope import success
 from graphflow.server.routes._begin import ACCEPTED, Begun, begin
 from graphflow.server.routes._parts import EVENTS, Cursor, Limit, application
+from graphflow.service.access import Caller
+from graphflow.service.application import Application
 from graphflow.service.runs import turns as service
 
 router = APIRouter(prefix="/api/threads/{thread_id}/messages", tags=["threads"])
@@ -43,10 +46,9 @@ async def regenerate(
 
     The former answer stays in the tree of checkpoints.
     """
-    context, caller = application(request), caller_of(request)
 
-    async def start(run_id: str | None) -> Begun:
-        return await service.regenerate(
+    def start(context: Application, caller: Caller, run_id: str | None) -> Awaitable[Begun]:
+        return service.regenerate(
             context,
             thread_id,
             message_id,
@@ -74,10 +76,9 @@ async def edit(
     given: Annotated[EditMessageBody, Depends(body(EditMessageBody))],
 ) -> Response:
     """Puts other words in the place of a user's message and runs from there; what came after it stays in the tree."""
-    context, caller = application(request), caller_of(request)
 
-    async def start(run_id: str | None) -> Begun:
+    def start(context: Application, caller: Caller, run_id: str | None) -> Awaitable[Begun]:
         wanted = replace(given.to_request(), run_id=run_id)
-        return await service.edit_message(context, thread_id, message_id, wanted, cancel=given.cancel, caller=caller)
+        return service.edit_message(context, thread_id, message_id, wanted, cancel=given.cancel, caller=caller)
 
     return await begin(request, given, f"edit {thread_id} {message_id}", start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -26,6 +27,8 @@ from graphflow.server.routes._parts import (
     stream,
 )
 from graphflow.server.routes._queued import stream_later
+from graphflow.service.access import Caller
+from graphflow.service.application import Application
 from graphflow.service.queued_inputs import find_queued
 from graphflow.service.requests import SubmitRequest, bad_argument
 from graphflow.service.runs.event_stream import join
@@ -46,11 +49,10 @@ router = APIRouter(prefix="/api", tags=["runs"])
 )
 async def start(request: Request, given: Annotated[QueryBody, Depends(body(QueryBody))]) -> Response:
     """Starts a run and streams its events; with `stream: false` returns one JSON body when it ends or waits, with `background` 202."""
-    caller, context = caller_of(request), application(request)
 
-    async def start_query(run_id: str | None) -> Begun:
+    def start_query(context: Application, caller: Caller, run_id: str | None) -> Awaitable[Begun]:
         wanted = given.to_request()
-        return await query(context, wanted if run_id is None else replace(wanted, run_id=run_id), caller=caller)
+        return query(context, wanted if run_id is None else replace(wanted, run_id=run_id), caller=caller)
 
     return await begin(request, given, "query", start_query)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -22,6 +23,8 @@ from graphflow.server.routes._parts import (
     metadata_of,
 )
 from graphflow.service import threads as service
+from graphflow.service.access import Caller
+from graphflow.service.application import Application
 from graphflow.service.inbox import inbox as read_inbox
 from graphflow.service.runs.input_queue import withdraw_run
 from graphflow.service.runs.resume import resume as resume_thread
@@ -184,10 +187,9 @@ async def resume(
     given: Annotated[ResumeBody, Depends(body(ResumeBody, optional=True))],
 ) -> Response:
     """Continues from the head or from a checkpoint, with or without answers."""
-    context, caller = application(request), caller_of(request)
 
-    async def start(run_id: str | None) -> Begun:
-        return await resume_thread(
+    def start(context: Application, caller: Caller, run_id: str | None) -> Awaitable[Begun]:
+        return resume_thread(
             context,
             thread_id,
             answers=given.answers,
