@@ -40,6 +40,9 @@ def size_of(value: Any, limit: int) -> int:
             total += 1 + (len(value) if len(value) > limit else text_size(value))
         elif kind in FIXED:
             total += _NUMBER if kind is not int else 1 + (value.bit_length() >> 3)
+        # Before the abstract classes, which cost more to ask for: most values that are large are messages.
+        elif isinstance(value, msgspec.Struct):
+            rest += [getattr(value, name) for name in value.__struct_fields__]
         elif isinstance(value, Mapping):
             total += len(value)
             if total <= limit:
@@ -50,8 +53,6 @@ def size_of(value: Any, limit: int) -> int:
             total += len(value)
             if total <= limit:
                 total += _add(value, rest)
-        elif isinstance(value, msgspec.Struct):
-            rest += [getattr(value, name) for name in value.__struct_fields__]
         else:
             total += _NUMBER
             if is_dataclass(value):
