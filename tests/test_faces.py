@@ -13,7 +13,7 @@ from graphflow import Context, Graph, GraphflowError, MemoryCheckpointer
 from graphflow.errors import EffectsNeedChoice
 from graphflow.faces import CALLS, spoken, spoken_fields
 from graphflow.graph.definition.json_schema import compile_schema
-from graphflow.runtime.runs.preconditions import budget_limits
+from graphflow.runtime.runs.preconditions import MOST, budget_limits
 from graphflow.server.routes.threads import router
 
 ROOT = Path(__file__).parents[1] / "graphflow"
@@ -83,13 +83,27 @@ async def test_a_replay_speaks_of_itself() -> None:
         ({"maxSteps": 1.5}, "maxSteps is 1.5; it is a whole number, or None for no limit"),
         ({"maxSteps": True}, "maxSteps is true; it is a whole number, or None for no limit"),
         ({"maxCostUsd": "1"}, "maxCostUsd is '1'; it is a number, or None for no limit"),
-        ({"maxSteps": -1}, "maxSteps is -1; a limit is a number from 0 on; leave it out for none"),
+        *(
+            ({name: value}, f"{name} is {text}; a limit is a number from 0 to {MOST:,}; leave it out for none")
+            for name, value, text in [
+                ("maxSteps", -1, "-1"),
+                ("maxTokens", 1e300, "1e+300"),
+                ("maxCostUsd", 1 << 64, str(1 << 64)),
+                ("timeoutMs", 1 << 63, str(1 << 63)),
+            ]
+        ),
     ],
 )
 def test_a_wrong_limit_is_named_in_our_own_words(budget: dict[str, Any], rule: str) -> None:
     with pytest.raises(GraphflowError) as refused:
         budget_limits(budget)
     assert str(refused.value) == f"budget: {rule}"
+
+
+def test_a_whole_number_with_a_point_is_a_limit() -> None:
+    found = budget_limits({"maxSteps": 3.0, "maxTokens": 1e3, "timeoutMs": 2.0, "maxCostUsd": 1})
+    assert (found["steps"], found["tokens"], found["timeoutMs"], found["costUsd"]) == (3, 1000, 2, 1)
+    assert {type(found[name]) for name in ("steps", "tokens", "timeoutMs")} == {int}
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ BROKEN: list[tuple[str, str, Any]] = [
         b'{"message":"x","references":{}}', b'{"message":"x","params":[]}', b'{"message":"x","stream":"no"}',
         b'{"message":"x","events":["all"]}', b'{"message":"x","events":"graph"}', b'{"message":"x","maxRounds":0}',
         b'{"message":"x","maxSteps":1.5}', b'{"message":"x","budget":{"maxStps":1}}', b'{"message":"x","budget":7}',
+        b'{"message":"x","budget":{"maxTokens":1e300}}', b'{"message":"x","budget":{"maxCostUsd":1e400}}',
         b'{"message":"x","onBusy":"wait"}', b'{"message":"x","onBusy":7}', b'{"message":"x","onWaiting":"maybe"}',
         b'{"message":"x","interruptBefore":[1]}', b'{"message":"x","params":{"a":' + DEEP.encode() + b"}}",
         b'{"message":"x","scene":' + b"[" * 5000 + b"}", b'{"message":"x","onDisconnect":1}', b'{"message":"x","role":7}',

@@ -143,6 +143,7 @@ def check_breakpoints(plan: Plan, before: Iterable[str], after: Iterable[str]) -
                 raise _wrong(field, f"no node is named {name!r}; {choose(name, known)}")
 
 
+MOST = (1 << 63) - 1
 LIMITS = tuple(field.encode_name for field in msgspec.structs.fields(Budget) if field.name != "on_exceeded")
 
 
@@ -154,6 +155,7 @@ def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
         raise _wrong("budget", f'limits by name, as {{"maxSteps": 20}}, not {show(budget)}')
     if unknown := [name for name in budget if name not in LIMITS]:
         raise _wrong("budget", f"{unknown[0]!r:.80} is not a limit; {choose(unknown[0], LIMITS)}")
+    given: dict[str, Any] = {}
     for name, value in budget.items():
         if value is None:
             continue
@@ -162,9 +164,12 @@ def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
             raise _wrong(
                 "budget", f"{name} is {show(value)}; it is a {'' if is_cost else 'whole '}number, or None for no limit"
             )
-        if not 0 <= value < float("inf"):  # NaN fails this comparison too
-            raise _wrong("budget", f"{name} is {value}; a limit is a number from 0 on; leave it out for none")
-    return limits_of(msgspec.convert(dict(budget), Budget))
+        if not 0 <= value <= MOST:  # NaN fails this comparison too
+            raise _wrong(
+                "budget", f"{name} is {show(value)}; a limit is a number from 0 to {MOST:,}; leave it out for none"
+            )
+        given[name] = value if is_cost else int(value)  # `20.0` is 20, as in every schema
+    return limits_of(msgspec.convert(given, Budget))
 
 
 def _wrong(field: str, rule: str) -> GraphflowError:
