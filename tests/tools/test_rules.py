@@ -179,6 +179,40 @@ async def test_a_rule_that_comes_while_a_person_is_asked_does_not_answer_for_the
     assert runs == []
 
 
+async def test_a_deny_holds_for_what_a_person_approves_and_may_have_edited():
+    no_b = rule("deny", args="args.to == 'b'", reason="never b")
+    for decision in (
+        {"decision": "edit", "arguments": {"to": "b"}},
+        {"decision": "edit", "arguments": {"to": "{{calls.before.to}}"}},
+    ):
+        runner, ctx = ToolRunner(ToolRegistry([send]), rules=Kept(no_b)), FakeContext({"approval:call-1": decision})
+        given: dict[str, Any] = {
+            "policy": CallPolicy(approval="REQUIRE_APPROVAL"),
+            "results": {"calls": {"before": {"to": "b"}}},
+        }
+        result = await runner.run(call("send", {"to": "a"}), ctx, **given)
+        assert result.error is not None and result.error.code in ("REJECTED", "INVALID_PARAM")
+    assert runs == []
+
+
+@pytest.mark.parametrize("called_before", [True, False])
+async def test_a_deny_that_comes_while_a_person_is_asked_holds_unless_the_call_was_made(called_before: bool):
+    kept, policy = Kept(), CallPolicy(approval="REQUIRE_APPROVAL")
+    runner, ctx = ToolRunner(ToolRegistry([send]), rules=kept), FakeContext()
+    with pytest.raises(Waiting):
+        await runner.run(call("send", {"to": "a"}), ctx, policy=policy)
+    ctx = ctx.entered_again({"approval:call-1": {"decision": "approve"}})
+    if called_before:
+        assert (await runner.run(call("send", {"to": "a"}), ctx, policy=policy)).ok
+        ctx = ctx.entered_again()
+    kept.rules = [rule("deny")]
+    for _ in range(2):  # the decision is on record, and stays when the rule goes
+        result = await runner.run(call("send", {"to": "a"}), ctx, policy=policy)
+        assert result.ok is called_before
+        ctx, kept.rules = ctx.entered_again(), []
+    assert runs == ["a"] * called_before
+
+
 async def test_a_recorded_decision_of_a_rule_stays_when_the_rule_goes():
     kept, policy = Kept(rule("allow")), CallPolicy(approval="REQUIRE_APPROVAL")
     runner, ctx = ToolRunner(ToolRegistry([send]), rules=kept), FakeContext()

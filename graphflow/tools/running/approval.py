@@ -23,6 +23,8 @@ class Approved:
 
     arguments: dict[str, Any]
     edited: bool = False
+    asked: bool = False
+    """A person has decided."""
 
 
 def approval_rule(tool: str, agent: str | Mapping[str, Any] | None, default: str) -> ApprovalRule:
@@ -120,7 +122,7 @@ async def ask_approval(
         # After a fork an answer may come from somebody whose approval counts already.
         given = [*(each for each in given if each["by"] != by["by"]), by]
         if len(given) >= rule.count:
-            return Approved(arguments=arguments, edited=edited)
+            return Approved(arguments=arguments, edited=edited, asked=True)
 
 
 async def _ask_one(
@@ -157,12 +159,12 @@ async def _ask_one(
 def _decided(tool: Tool, arguments: dict[str, Any], answer: Mapping[str, Any]) -> Approved | ToolResult:
     match answer["decision"]:
         case "approve":
-            return Approved(arguments=arguments)
+            return Approved(arguments=arguments, asked=True)
         case "edit":
             # The schema can't demand this; a call that a person wanted changed must not run unchanged.
             if not isinstance(answer.get("arguments"), Mapping):
                 return failed("INVALID_PARAM", "the person chose to edit this call and gave no arguments", "Ask again.")
-            return Approved(arguments=dict(answer["arguments"]), edited=True)
+            return Approved(arguments=dict(answer["arguments"]), edited=True, asked=True)
         case "respond":
             # The person answers in the tool's place; an empty result would read as success without output.
             return ToolResult(text=str(answer.get("response") or "").strip() or "(an empty answer)")

@@ -43,7 +43,7 @@ class ApprovalGate:
             Terminated: the person who was asked ended the run.
         """
         who = approval_rule(tool.name, policy.approval, self._mode)
-        if ctx.recorded(approval_key(key)):  # a person was asked; a rule made since does not answer for them
+        if ctx.recorded(approval_key(key)):  # a person was asked; an `allow` made since does not answer for them
             return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who)
         if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
@@ -58,6 +58,22 @@ class ApprovalGate:
         if asks or (rule is not None and rule.decision == "ask"):
             return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who)
         return Approved(arguments=arguments)
+
+    async def denial(
+        self, tool: Tool, arguments: dict[str, Any], policy: CallPolicy, ctx: RunnerContext, *, key: str
+    ) -> ToolResult | None:
+        """The result of a call that people have approved, with arguments that they may have edited, and a rule denies."""
+        if ctx.recorded(rule_key(key)):
+            rule = None
+        # A call that was made, or has begun, is taken back by no rule.
+        elif (
+            ctx.recorded(key)
+            or (rule := await self._rule(tool, arguments, policy, ctx)) is None
+            or rule.decision != "deny"
+        ):
+            return None
+        decided = await _by_rule(rule, tool, arguments, ctx, key)
+        return decided if isinstance(decided, ToolResult) else None
 
     async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext) -> bool:
         """Whether the call needs no approval and no rule applies to it."""

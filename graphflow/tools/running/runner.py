@@ -255,6 +255,11 @@ class ToolRunner:
                 ready = self._ready(tool, call, decision.arguments, results, key, policy)
             except ArgumentsRefused as refused:
                 return _Outcome(refused_result(tool.name, refused), ready.arguments)
+        if (
+            decision.asked
+            and (denied := await self._gate.denial(tool, ready.arguments, policy, ctx, key=key)) is not None
+        ):
+            return _Outcome(denied, ready.arguments)
         # After the approval check: a rule may deny a form before any person sees it.
         if tool.kind == "frontend":
             return _Outcome(await await_form(tool, call, ready.arguments, ctx, key=key), ready.arguments)
