@@ -195,6 +195,36 @@ async def test_a_deny_holds_for_what_a_person_approves_and_may_have_edited():
     assert runs == []
 
 
+@tool
+async def order(amount: int) -> dict[str, Any]:
+    """Orders so many."""
+    runs.append(str(amount))
+    return {"ordered": amount}
+
+
+@pytest.mark.parametrize("amount", [2, 2.0, "2", " 2 "])
+async def test_a_rule_sees_an_argument_as_the_tool_takes_it(amount: Any):
+    for one, done in ((rule("deny", tool="order", args="args.amount == 2"), False), (rule("ask", tool="order"), False)):
+        runner = ToolRunner(ToolRegistry([order]), rules=Kept(one))
+        if one.decision == "ask":
+            edited = FakeContext({"approval:call-1": {"decision": "edit", "arguments": {"amount": amount}}})
+            runner = ToolRunner(
+                ToolRegistry([order]), rules=Kept(one, rule("deny", "d", tool="order", args="args.amount == 2"))
+            )
+            result = await runner.run(call("order", {"amount": 1}), edited)
+        else:
+            result = await runner.run(call("order", {"amount": amount}), FakeContext())
+        assert result.ok is done
+    assert runs == []
+
+
+async def test_an_allow_fits_only_what_fits_as_it_was_written_and_as_it_is_taken():
+    only_text = rule("allow", tool="order", args="args.amount != 2")
+    runner = ToolRunner(ToolRegistry([order]), rules=Kept(only_text))
+    with pytest.raises(Waiting):
+        await runner.run(call("order", {"amount": "2"}), FakeContext(), policy=CallPolicy(approval="REQUIRE_APPROVAL"))
+
+
 @pytest.mark.parametrize("called_before", [True, False])
 async def test_a_deny_that_comes_while_a_person_is_asked_holds_unless_the_call_was_made(called_before: bool):
     kept, policy = Kept(), CallPolicy(approval="REQUIRE_APPROVAL")

@@ -19,6 +19,8 @@ from graphflow.tools.running.approval import (
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.running.standing_rules import RuleSource, StandingRule, fitting_rule
 
+_SCALARS = (str, int, float, bool)
+
 
 class ApprovalGate:
     """Decides whether a call runs: by recorded decision, standing rule or a person's approval.
@@ -35,9 +37,20 @@ class ApprovalGate:
         self._mode, self._rules = mode, rules
 
     async def decide(
-        self, tool: Tool, call_id: str, arguments: dict[str, Any], policy: CallPolicy, ctx: RunnerContext, *, key: str
+        self,
+        tool: Tool,
+        call_id: str,
+        arguments: dict[str, Any],
+        policy: CallPolicy,
+        ctx: RunnerContext,
+        *,
+        key: str,
+        taken: Mapping[str, Any] | None = None,
     ) -> Approved | ToolResult:
         """Go on with these arguments, or the call's result.
+
+        Args:
+            taken: the arguments as the tool takes them.
 
         Raises:
             Terminated: the person who was asked ended the run.
@@ -48,7 +61,7 @@ class ApprovalGate:
         if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
         # Recorded decisions come first: rules may have changed since, and a re-entered node must decide as it did before.
-        asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx)
+        asks, rule = self._asks_by_itself(tool, policy), await self._rule(tool, arguments, policy, ctx, taken)
         # An `allow` without a question to skip leaves no record: nothing was decided.
         # An `allow` of one person does not stand for the two, or the other one, whom the agent wants.
         may_allow = asks and not tool.is_guarded and not who.is_special
@@ -60,7 +73,14 @@ class ApprovalGate:
         return Approved(arguments=arguments)
 
     async def denial(
-        self, tool: Tool, arguments: dict[str, Any], policy: CallPolicy, ctx: RunnerContext, *, key: str
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        policy: CallPolicy,
+        ctx: RunnerContext,
+        *,
+        key: str,
+        taken: Mapping[str, Any],
     ) -> ToolResult | None:
         """The result of a call that people have approved, with arguments that they may have edited, and a rule denies."""
         if ctx.recorded(rule_key(key)):
@@ -68,7 +88,7 @@ class ApprovalGate:
         # A call that was made, or has begun, is taken back by no rule.
         elif (
             ctx.recorded(key)
-            or (rule := await self._rule(tool, arguments, policy, ctx)) is None
+            or (rule := await self._rule(tool, arguments, policy, ctx, taken)) is None
             or rule.decision != "deny"
         ):
             return None
@@ -86,14 +106,27 @@ class ApprovalGate:
         )
 
     async def _rule(
-        self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        policy: CallPolicy,
+        ctx: RunnerContext,
+        taken: Mapping[str, Any] | None = None,
     ) -> StandingRule | None:
         standing = await self._rules.standing()
         # The usual case: no thread or agent is looked at without rules.
         if not standing:
             return None
+        if taken is not None:  # a tool in Python may take objects, which no condition can look into
+            taken = {name: taken[name] if type(taken.get(name)) in _SCALARS else arguments[name] for name in arguments}
         return fitting_rule(
-            standing, tool.name, arguments, thread_id=ctx.thread_id, agent_key=policy.agent_key, now_ms=ctx.now_ms()
+            standing,
+            tool.name,
+            arguments,
+            thread_id=ctx.thread_id,
+            agent_key=policy.agent_key,
+            now_ms=ctx.now_ms(),
+            taken=taken,
         )
 
 

@@ -246,7 +246,7 @@ class ToolRunner:
         # Charged after the checks and before anybody is asked: a call that can't run costs nothing, and nobody approves
         # a call that the budget then refuses.
         ctx.charge_tool_call(key, counted=entered_before)
-        decision = await self._gate.decide(tool, call.id, ready.arguments, policy, ctx, key=key)
+        decision = await self._gate.decide(tool, call.id, ready.arguments, policy, ctx, key=key, taken=ready.prepared)
         if isinstance(decision, ToolResult):
             return _Outcome(decision, ready.arguments)
         # A person may have written anything, so edited arguments pass the same checks as the model's.
@@ -257,7 +257,8 @@ class ToolRunner:
                 return _Outcome(refused_result(tool.name, refused), ready.arguments)
         if (
             decision.asked
-            and (denied := await self._gate.denial(tool, ready.arguments, policy, ctx, key=key)) is not None
+            and (denied := await self._gate.denial(tool, ready.arguments, policy, ctx, key=key, taken=ready.prepared))
+            is not None
         ):
             return _Outcome(denied, ready.arguments)
         # After the approval check: a rule may deny a form before any person sees it.

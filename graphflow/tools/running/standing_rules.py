@@ -81,8 +81,13 @@ def fitting_rule(
     thread_id: str,
     agent_key: str | None,
     now_ms: int,
+    taken: Mapping[str, Any] | None = None,
 ) -> StandingRule | None:
     """The rule that decides about a call: a `deny` that matches, else the first one that does; None if none matches.
+
+    Args:
+        taken: the arguments as the tool takes them, converted. A tool takes `"2"` for 2, and a rule about 2 must see it so: a
+            `deny` and an `ask` hold if they match either, an `allow` only if it matches both.
 
     If a condition can't be evaluated for these arguments, an `allow` is skipped, and a `deny` becomes an `ask` that no
     `allow` overrides.
@@ -95,6 +100,8 @@ def fitting_rule(
         if first is not None and rule.decision != "deny":
             continue
         fits = _fits(rule, arguments)
+        if taken is not None and rule.args is not None and fits is not (rule.decision != "allow"):
+            fits = _of_both(rule, fits, _fits(rule, taken))
         if fits and rule.decision == "deny":
             return rule
         if fits:
@@ -110,6 +117,12 @@ def in_order(rules: Iterable[StandingRule], *, thread_id: str, agent_key: str | 
     of_thread = [rule for rule in listed if rule.thread_id == thread_id]
     of_agent = [r for r in listed if r.thread_id is None and r.agent_key is not None and r.agent_key == agent_key]
     return [*of_thread, *of_agent, *(rule for rule in listed if rule.thread_id is None and rule.agent_key is None)]
+
+
+def _of_both(rule: StandingRule, given: bool | None, taken: bool | None) -> bool | None:
+    if rule.decision == "allow":
+        return given and taken
+    return True if True in (given, taken) else None if None in (given, taken) else False
 
 
 def _fits(rule: StandingRule, arguments: Mapping[str, Any]) -> bool | None:
