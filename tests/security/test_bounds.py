@@ -11,6 +11,7 @@ import graphflow
 from graphflow import Bounds, Graph, MemoryCheckpointer, SqliteCheckpointer, load_graph
 from graphflow.errors import GraphflowError, LimitExceeded
 from graphflow.events import RunError
+from graphflow.graph.engine import light_event
 from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.templates import compile_template
@@ -282,6 +283,30 @@ async def test_a_run_that_never_ceases_to_send_events_ends_and_its_end_is_seen(w
     assert 200 < len(events) < 215
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert sum(type(event).__name__ == "ContentEnd" for event in events) == 1
+
+
+@pytest.mark.parametrize("store", [None, "memory", "sqlite"])
+async def test_a_run_that_is_ended_while_its_next_node_waits_for_its_turn_fails_and_goes_no_further(
+    store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(light_event, "SLICE_S", -1.0)  # every node waits for a turn of the loop, as in a busy process
+    given = {None: None, "memory": MemoryCheckpointer(), "sqlite": SqliteCheckpointer(tmp_path / "t.db")}[store]
+    builder = Graph({"type": "object", "properties": KEYS}, budget={"maxSteps": 1_000})
+
+    @builder.node(next=[{"if": "state.n < 300", "to": "count"}, {"to": "end"}])
+    async def count(state: Any) -> dict[str, Any]:
+        return {"n": state.n + 1}
+
+    graph = builder.compile(checkpointer=given, bounds=Bounds(events=50))
+    result = await graph.run({}, "t")
+    assert (result.status, limit(result.error)) == ("failed", EVENTS)
+    assert 0 < result.state["n"] < 50
+    if given is None:
+        return
+    events = [event async for event in graph.stream({}, "u")]
+    assert isinstance(events[-1], RunError)
+    assert limit(events[-1].error) == EVENTS
+    assert sum(isinstance(event, RunError) for event in events) == 1
 
 
 async def test_steps_count_as_events_too_and_a_resume_goes_on():

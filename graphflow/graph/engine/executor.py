@@ -205,7 +205,7 @@ class Executor:
                 self._say_resuming()
                 if not self._passed_through(begun, command):
                     self.runs.err(command)
-                    self.tasks.cancel(command.frame)  # unless it is the node itself that failed: it expired, say
+                    self.tasks.drop(command.frame)  # a limit may end a node before its turn came, or while it runs
             case Resolve():
                 self._resolve(command)
             case Request():
