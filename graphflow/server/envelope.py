@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
@@ -217,10 +218,14 @@ def install(app: FastAPI) -> None:
         code, rule = _BY_STATUS.get(error.status_code, ("invalid_input", error.detail))
         return refused(GraphflowError(f"{request.method} {request.url.path!r:.160}: {rule}", code=code), error.headers)
 
+    async def left(_: Request, __: Exception) -> Response:
+        return Response(status_code=499)  # in the middle of its body: nobody reads this but the access log
+
     async def defect(_: Request, error: Exception) -> Response:
         return refused(GraphflowError(f"{type(error).__name__}: {error}"))
 
     app.add_exception_handler(GraphflowError, ours)
     app.add_exception_handler(RequestValidationError, query)
     app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(ClientDisconnect, left)
     app.add_exception_handler(Exception, defect)

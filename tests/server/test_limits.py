@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from graphflow.errors import GraphflowError
+from graphflow.server.app import create_app
 from graphflow.server.rate_limits import RateLimit
 from tests.server.conftest import serving
 from tests.server.test_users import ANN, BOB, OPS, with_tokens
@@ -136,3 +139,30 @@ async def test_without_a_token_a_body_is_not_even_read(folder: Path) -> None:
         assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
         assert (await client.get("/metrics")).status_code == 401
         assert (await client.get("/metrics", headers=ANN)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/api/query", b"application/json"), ("/api/upload", b"multipart/form-data; boundary=b")]
+)
+async def test_a_client_that_leaves_in_mid_body_is_one_line_of_the_access_log(
+    folder: Path, path: str, kind: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    came: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"--b\r\n" if b"boundary" in kind else b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return came.pop(0)
+
+    async def send(message: Any) -> None:
+        pass
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": b"", "root_path": "", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", kind), (b"content-length", b"500")],
+    }  # fmt: skip
+    with caplog.at_level(logging.INFO, "graphflow.access"):
+        await create_app(make_application(folder))(scope, receive, send)
+    assert [record.__dict__["facts"]["status"] for record in caplog.records] == [499]
