@@ -42,7 +42,11 @@ def size_of(value: Any, limit: int) -> int:
             total += _NUMBER if kind is not int else 1 + (value.bit_length() >> 3)
         # Before the abstract classes, which cost more to ask for: most values that are large are messages.
         elif isinstance(value, msgspec.Struct):
-            rest += [getattr(value, name) for name in value.__struct_fields__]
+            rest += [part for name in value.__struct_fields__ if (part := getattr(value, name)) is not None]
+        elif kind is tuple or kind is list:
+            total += len(value)
+            if value and total <= limit:
+                total += _add(value, rest)
         elif isinstance(value, Mapping):
             total += len(value)
             if total <= limit:
