@@ -236,6 +236,93 @@ async def test_with_a_larger_budget_a_run_that_wrapped_up_in_vain_goes_on_as_any
     assert work.ran == ["a", "wrap", "more", "more", "wrap", "more", "b"]
 
 
+# --- going on with nothing left
+
+
+class Writes:
+    """Nodes that each write outside once."""
+
+    def __init__(self) -> None:
+        self.wrote: list[str] = []
+
+    async def writes(self, state: Any, ctx: Any) -> dict[str, int]:
+        async def write() -> int:
+            self.wrote.append(ctx.node)
+            return 1
+
+        await ctx.step("write", write, effects="write")
+        return {"n": 1}
+
+    def graph(self, nodes: dict[str, Any], store: Checkpointer, **budget: Any) -> CompiledGraph:
+        document = {
+            "graphflow": "1",
+            "start": next(iter(nodes)),
+            "state": {"type": "object", "properties": STATE},
+            "nodes": nodes,
+            "budget": budget,
+        }
+        return load_graph(document, nodes={"writes": self.writes}, checkpointer=store)
+
+
+LOOP = node("writes", [{"if": "state.n < 50", "to": "a"}, {"to": "end"}])
+INSIDE = {
+    "graphflow": "1", "start": "x0", "state": {"type": "object", "properties": STATE},
+    "nodes": {f"x{n}": node("writes", f"x{n + 1}" if n < 9 else "end") for n in range(10)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "before", "after"),
+    [
+        ({"a": LOOP}, 3, 5),
+        ({"sub": {"graph": INSIDE, "next": "end"}}, 2, 4),
+        ({"fan": {"map": "[0]", "as": "i", "do": "a", "next": "end"}, "a": LOOP}, 2, 4),
+        ({"fan": {"map": "[0, 1]", "as": "i", "do": "a", "next": "end"}, "a": LOOP}, None, None),
+        ({"both": {"parallel": {"l": "a", "r": "b"}, "next": "end"}, "a": LOOP, "b": node("writes")}, None, None),
+    ],
+    ids=["loop", "subgraph", "branch", "branches", "parallel"],
+)  # fmt: skip
+async def test_a_resume_with_no_step_left_fails_as_before_and_nothing_acts(
+    nodes: dict[str, Any], before: int | None, after: int | None, store: Checkpointer
+) -> None:
+    work = Writes()
+    app = work.graph(nodes, store, maxSteps=3)
+    first = await app.run({}, "t")
+    assert first.error is not None
+    assert first.error["detail"] == {"figure": "steps", "limit": 3, "used": 3}
+    wrote = list(work.wrote)
+    assert before is None or len(wrote) == before
+    for _ in range(3):
+        again = await app.resume("t")
+        assert (again.status, again.error, work.wrote) == ("failed", first.error, wrote)
+    more = await app.resume("t", budget={"maxSteps": 5})
+    assert (more.status, used_up(more.error)) == ("failed", ("budget_exceeded", "steps"))
+    assert after is None or len(work.wrote) == after
+    assert len(work.wrote) <= 5
+    assert (await app.resume("t")).status == "failed"
+    assert len(work.wrote) <= 5
+
+
+async def test_an_edit_gives_a_run_no_more_steps(store: Checkpointer) -> None:
+    work = Writes()
+    app = work.graph({"a": LOOP}, store, maxSteps=3)
+    await app.run({}, "t")
+    await app.thread("t").edit({"n": 1})
+    result = await app.resume("t")
+    assert (used_up(result.error), work.wrote) == (("budget_exceeded", "steps"), ["a"] * 3)
+
+
+async def test_what_has_wrapped_up_does_not_at_a_resume_either(store: Checkpointer) -> None:
+    work = Writes()
+    nodes = {"a": node("writes", [{"if": "state.n > 900", "to": "end"}, {"to": "wrap"}]), "wrap": node("writes", "a")}
+    app = work.graph(nodes, store, maxSteps=3, onExceeded="wrap")
+    first = await app.run({}, "t")
+    wrote = list(work.wrote)
+    for _ in range(2):
+        again = await app.resume("t")
+        assert (again.status, again.error, work.wrote) == ("failed", first.error, wrote)
+
+
 # --- what counts
 
 

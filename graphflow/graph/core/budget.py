@@ -51,9 +51,14 @@ def uncounted(figure: str, limit: Any) -> BudgetExceeded:
     )
 
 
-def exceeded(figure: str, limit: Any, used: Any) -> BudgetExceeded:
+def exceeded(figure: str, limit: Any, used: Any, reserved: int = 0) -> BudgetExceeded:
+    """
+    Args:
+        reserved: how much of `used` is kept for what has begun and not finished.
+    """
+    kept = f" ({reserved} reserved for nodes that have not finished)" if reserved else ""
     return BudgetExceeded(
-        f"the budget's {figure} is used up: {used} of {limit}; resume with a larger budget, or name a node in budget.onExceeded",
+        f"the budget's {figure} is used up: {used} of {limit}{kept}; resume with a larger budget, or name a node in budget.onExceeded",
         figure=figure,
         limit=limit,
         used=used,

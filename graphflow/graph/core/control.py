@@ -12,7 +12,16 @@ from graphflow.errors import StateError
 from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Finished, Request, Resolve, RunNode, Started
 from graphflow.graph.core.fan_out import all_awake
 from graphflow.graph.core.machine import ROOT, Frame
-from graphflow.graph.core.node_lifecycle import branches, breaks, finish_frame, give_up, run, succeed
+from graphflow.graph.core.node_lifecycle import (
+    branches,
+    breaks,
+    finish_frame,
+    give_up,
+    run,
+    spent,
+    succeed,
+    wraps_up_again,
+)
 from graphflow.graph.core.routing import keep_partial
 from graphflow.graph.core.ticks import Cancel, Edited, Moved, Recovered, Resumed
 from graphflow.graph.core.unit_of_work import UnitOfWork, written
@@ -92,7 +101,11 @@ def _ask_by(work: UnitOfWork, starter: dict[str, Any] | None) -> None:
 
 def _go_on(work: UnitOfWork) -> None:
     """Starts what is ready: a node that had not finished begins again."""
-    for frame in list(work.table.values()):
+    failed = next((frame.number for frame in work.before.frames.values() if frame.status == "failed"), -1)
+    # Frames at their end come first: each frees the step that is reserved for it.
+    for frame in sorted(work.table.values(), key=lambda frame: frame.node != END):
+        if work.get("status") == "failed":
+            break  # a node was refused, and the run has failed
         # An earlier turn of this loop may have closed it: a frame that ends can join its fan.
         if frame.number not in work.table:
             continue
@@ -100,6 +113,9 @@ def _go_on(work: UnitOfWork) -> None:
             finish_frame(work, frame.number)
         elif frame.status == "ready":
             monitor = work.plan_of(frame).monitor
+            # The steps are the run's: used up for one frame, they are for all. The one that failed says so again.
+            if wraps_up_again(work, frame.number) or spent(work, failed if failed in work.table else frame.number):
+                break
             if monitor is None or not breaks(work, frame.number, monitor):
                 # `again`: the step was counted when the node first began.
                 run(work, frame.number, again=True)

@@ -152,8 +152,7 @@ def begin(work: UnitOfWork, number: int) -> None:
 def _begin(work: UnitOfWork, number: int) -> None:
     frame = work.table[number]
     monitor = work.plan_of(frame).monitor
-    if not work.affords_step(1):
-        fail(work, number, exceeded("steps", work.most_steps(), work.steps).as_dict(frame.node), started=False)
+    if spent(work, number):
         return
     if monitor is not None and breaks(work, number, monitor):
         return
@@ -188,6 +187,17 @@ def _wrapped_up(work: UnitOfWork, then: str) -> BudgetExceeded:
     )
 
 
+def wraps_up_again(work: UnitOfWork, number: int) -> bool:
+    """Whether the run failed because a route led to `onExceeded` a second time; if so, it fails again."""
+    frame, error = work.table[number], work.before.error
+    if number != ROOT or frame.node != work.plan.on_exceeded or not work.get("wrapping"):
+        return False
+    if error is None or error["code"] != "budget_exceeded" or (error.get("detail") or {}).get("figure") != "steps":
+        return False
+    _refuse(work, number, _wrapped_up(work, frame.node).as_dict(frame.node))
+    return True
+
+
 def _circle(node: str) -> NodeFailed:
     return NodeFailed(
         f"a cycle leads to node {node!r} again and again, and nothing runs on it: its nodes open nothing, or can't be opened; "
@@ -195,14 +205,30 @@ def _circle(node: str) -> NodeFailed:
     )
 
 
+def spent(work: UnitOfWork, number: int) -> bool:
+    """Whether the budget has no step left for the node; if so, the node has failed."""
+    if work.affords_step(1):
+        return False
+    # What has begun and not finished has its step already, so that branches can't pass the limit together.
+    reserved = len(work.table) - 1
+    error = exceeded("steps", work.most_steps(), work.steps + reserved, reserved)
+    _refuse(work, number, error.as_dict(work.table[number].node))
+    return True
+
+
 def breaks(work: UnitOfWork, number: int, monitor: Monitor) -> bool:
     """Whether running the node would break a property of `invariants`; if so, the node has failed."""
     if (error := monitor.breach(work, number)) is None:
         return False
+    _refuse(work, number, error)
+    return True
+
+
+def _refuse(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
+    """Fails a node that may not begin."""
     if not work.checkpoint:  # a resume writes no checkpoint of its own, the failure does
         work.source, work.checkpoint = "failed", True
     fail(work, number, error, final=True, started=False)
-    return True
 
 
 def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
