@@ -285,11 +285,12 @@ async def test_a_run_that_never_ceases_to_send_events_ends_and_its_end_is_seen(w
     assert sum(type(event).__name__ == "ContentEnd" for event in events) == 1
 
 
+@pytest.mark.parametrize("slice_s", [-1.0, 1_000.0], ids=["every node waits for a turn", "no node ever waits"])
 @pytest.mark.parametrize("store", [None, "memory", "sqlite"])
 async def test_a_run_that_is_ended_while_its_next_node_waits_for_its_turn_fails_and_goes_no_further(
-    store, tmp_path, monkeypatch
+    store, slice_s, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(light_event, "SLICE_S", -1.0)  # every node waits for a turn of the loop, as in a busy process
+    monkeypatch.setattr(light_event, "SLICE_S", slice_s)
     given = {None: None, "memory": MemoryCheckpointer(), "sqlite": SqliteCheckpointer(tmp_path / "t.db")}[store]
     builder = Graph({"type": "object", "properties": KEYS}, budget={"maxSteps": 1_000})
 

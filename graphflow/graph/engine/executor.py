@@ -430,6 +430,7 @@ class Executor:
             self._fail_for_events()
         else:
             self.timers.later(0, self._fail_for_events)
+            turns().cut()  # so that this comes before the next node
 
     def _fail_for_events(self) -> None:
         run, most = self.run, self.run.plan.bounds.events

@@ -109,6 +109,12 @@ class Turns:
         self._began, self._steps = perf_counter(), 0
         asyncio.get_running_loop().call_soon(self._end)
 
+    def cut(self) -> None:
+        """Ends the slice: no further step begins before the loop's next turn."""
+        if not self._began:
+            self._start()
+        self._began = float("-inf")
+
     def _end(self) -> None:
         """Runs in the loop's next turn: whoever waits is called, as many as the last slice had room for."""
         room = max(self._steps, 1)
