@@ -6,7 +6,7 @@ stored bytes stay within a small constant of the data and loading costs what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -101,6 +101,7 @@ class ThreadJournal:
     Args:
         row: the thread as it was taken; its fence goes with every commit.
         begins: a lineage that the first commit begins (a new thread, a rewind, an edit).
+        closes: ids of the open interrupts that the first commit leaves behind.
         loaded: what was read of the thread; None for a new one.
         keep: the thread stays taken when a run ends; the caller goes on with it at once.
     """
@@ -113,10 +114,11 @@ class ThreadJournal:
         *,
         loaded: Loaded | None = None,
         begins: Lineage | None = None,
+        closes: Sequence[str] = (),
         keep: bool = False,
     ) -> None:
         self.store, self.row, self.facts = store, row, facts
-        self._begins = begins
+        self._begins, self._closes = begins, closes
         self.head = row.head
         self.lineage = begins.number if begins is not None else row.lineage or 0
         self._ordinal = 0 if begins is not None else row.ordinal
@@ -181,6 +183,9 @@ class ThreadJournal:
             snapshot = self._snapshot(machine, seq, tail)
         self._ordinal += 1
         interrupts = commit.patch.interrupts
+        closed = tuple([key for key, value in interrupts.items() if value is None]) if interrupts else ()
+        if self._closes:
+            closed, self._closes = tuple({*closed, *self._closes}), ()
         record = Record(
             id=commit.id,
             lineage=self.lineage,
@@ -192,7 +197,7 @@ class ThreadJournal:
             items=prepared.items,
             snapshot=snapshot,
             opened=opened_rows(commit, self.row.thread_id, self.facts.agent_key) if interrupts else (),
-            closed=tuple([key for key, value in interrupts.items() if value is None]) if interrupts else (),
+            closed=closed,
             spent=spent_by(commit.spent, commit.at, commit.facts, self.facts.agent_key) if commit.spent else None,
         )
         release = release and not self._keep

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph
+from graphflow import Context, Graph, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import (
     AnswerRefused,
@@ -16,8 +16,16 @@ from graphflow.errors import (
     StoreError,
     ThreadNotFound,
 )
+from graphflow.testing import FakeIds
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import Counter, asking, chain
+
+RESTING = {
+    "graphflow": "1",
+    "state": {"type": "object", "properties": {"n": {"type": "integer", "default": 0}}},
+    "start": "rest",
+    "nodes": {"rest": {"use": "wait", "with": {"signal": "go", "for": "PT1H"}, "next": "end"}},
+}
 
 
 async def test_history_is_newest_first_and_names_source_node_and_next(compile_graph: Compile) -> None:
@@ -126,6 +134,26 @@ async def test_rewinding_to_an_open_question_issues_it_anew_and_the_old_answer_i
         await app.answer("t", {old: 5})
     assert caught.value.code == "answer_stale"
     assert (await app.answer("t", {state.interrupts[0].id: 5})).state.n == 16
+
+
+@pytest.mark.parametrize("how", ["resume", "rewind", "edit"])
+@pytest.mark.parametrize("kind", ["ask", "timer"])
+async def test_moving_behind_a_question_takes_it_out_of_the_inbox(
+    compile_graph: Compile, store: Checkpointer, kind: str, how: str
+) -> None:
+    app = compile_graph(asking()[0]) if kind == "ask" else load_graph(RESTING, checkpointer=store, ids=FakeIds())
+    await app.run(thread_id="t")
+    first = (await app.thread("t").history())[-1].id
+    match how:
+        case "resume":
+            await app.resume("t", first)
+        case "rewind":
+            await app.thread("t").rewind(first)
+        case _:
+            await app.thread("t").edit({"n": 2}, checkpoint_id=first)
+    asked = [i.id for i in (await app.thread("t").state()).interrupts]
+    assert [i.interrupt_id for i in await store.open_interrupts()] == asked
+    assert [i.interrupt_id for i in await store.due(1 << 60)] == (asked if kind == "timer" else [])
 
 
 async def test_an_edit_goes_through_the_reducers_and_moves_the_cursor(compile_graph: Compile) -> None:

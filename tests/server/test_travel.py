@@ -141,3 +141,14 @@ async def test_answers_beside_the_head_s_id_are_answers(client: httpx.AsyncClien
         client, "POST", "/api/threads/w/resume", json={"answers": answers, "checkpointId": waiting["checkpointId"]}
     )
     assert done.events[-1]["type"] == "run.complete"
+
+
+async def test_a_question_that_a_resume_went_back_behind_leaves_the_inbox(client: httpx.AsyncClient) -> None:
+    await client.post("/api/query", json={"message": "hi", "agentKey": "ask", "chatId": "w", "stream": False})
+    first = (await client.get("/api/threads/w/checkpoints")).json()["data"][-1]["id"]
+    await client.post("/api/threads/w/resume", json={"checkpointId": first, "stream": False})
+    asked = [i["interruptId"] for i in (await client.get("/api/threads/w")).json()["data"]["interrupts"]]
+    inbox = (await client.get("/api/inbox?threadId=w")).json()["data"]
+    assert [i["interruptId"] for i in inbox] == asked and len(asked) == 1
+    await take(client, "POST", "/api/threads/w/resume", json={"answers": {asked[0]: "Ada"}})
+    assert (await client.get("/api/inbox?threadId=w")).json()["data"] == []

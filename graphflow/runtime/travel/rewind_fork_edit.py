@@ -231,7 +231,9 @@ class Travel:
         facts = msgspec.structs.replace(row.facts, document=plan.digest)
         if isinstance(tick, Moved):  # no snapshot here: the lists were not read
             target = msgspec.structs.replace(target, bytes_since=0)
-        journal = ThreadJournal(runs.store, row, facts, loaded=target, begins=begins)
+        # What was open at the head is issued anew or was opened after the target: none of it can be answered any more.
+        left = [i.interrupt_id for i in await runs.store.open_interrupts(thread_id=row.thread_id, limit=1 << 62)]
+        journal = ThreadJournal(runs.store, row, facts, loaded=target, begins=begins, closes=left)
         executor = make_executor(self._host, plan, target.machine, journal, seq=target.seq if goes_on else 0)
         if goes_on:
             executor.restore_log(list(target.pending))
