@@ -44,8 +44,8 @@ class LoopWatch:
     def __enter__(self) -> Self:
         self._loop, self._ident = asyncio.get_running_loop(), threading.get_ident()
         self._beat_later()
-        thread = threading.Thread(target=self._look, name="graphflow-loop-watch", daemon=True)
-        thread.start()
+        self._thread = threading.Thread(target=self._look, name="graphflow-loop-watch", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -78,18 +78,13 @@ async def test_what_blocks_outside_of_nodes_has_its_place(
 
 
 async def test_nothing_watches_after_its_end_and_nothing_unless_it_is_asked_for():
-    def watching() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "graphflow-loop-watch"]
-
     async def waits(state: Any) -> None:
         await asyncio.sleep(0)
 
+    before = set(threading.enumerate())  # a watch that ended a moment ago may have its thread still
     await graph(waits).run({})
-    assert not watching()
-    with graphflow.watch_loop(report_s=0.04):
-        assert watching()
-    for _ in range(200):
-        if not watching():
-            break
-        await asyncio.sleep(0.01)
-    assert not watching()
+    assert set(threading.enumerate()) <= before
+    with graphflow.watch_loop(report_s=0.04) as watch:
+        assert watch._thread.is_alive()
+    await asyncio.to_thread(watch._thread.join, 10)
+    assert not watch._thread.is_alive()
