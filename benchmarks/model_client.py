@@ -106,7 +106,7 @@ async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.models.openai.model import OpenAICompatibleModel
     from graphflow.models.profiles import Profile
     from graphflow.models.provider import Provider
-    from graphflow.models.transport import HttpxTransport
+    from graphflow.models.remote.transport import HttpxTransport
 
     transport = HttpxTransport()
 

@@ -9,7 +9,7 @@ from graphflow.errors import ModelError
 from graphflow.messages import Message
 from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta
-from graphflow.models.log import notice
+from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
 
 _SAME_ON_BOTH = frozenset({401, 402, 403, 429})

@@ -19,11 +19,11 @@ from graphflow.masking import mask_text
 from graphflow.models.environment import environment
 from graphflow.models.profiles import CUSTOM, PROFILES, Profile
 from graphflow.models.provider import Provider
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 
 if TYPE_CHECKING:
     from graphflow.models.chat_model import ChatModel
-    from graphflow.models.transport import Transport
+    from graphflow.models.remote.transport import Transport
 
 Profiles = Mapping[str, Mapping[str, Any]]
 """`[providers.KEY]` tables of `graphflow.toml`: key → fields of `Profile`."""
@@ -95,7 +95,7 @@ def open_model(
         return OpenAICompatibleModel(provider, name, limits=bounds, transport=transport)
 
     def library() -> ChatModel:
-        from graphflow.models.any_llm import AnyLlmModel
+        from graphflow.models.library.model import AnyLlmModel
 
         return AnyLlmModel(provider, name, limits=bounds)
 

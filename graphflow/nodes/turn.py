@@ -15,9 +15,9 @@ from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
-from graphflow.models.call_context import set_call_context
 from graphflow.models.chat_model import without_finish
 from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
+from graphflow.models.logs.call_context import set_call_context
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 FIRST_USED = (
     "structlog",
-    "graphflow.models.interaction_log",
+    "graphflow.models.logs.interaction_log",
     "graphflow.models.openai.model",
-    "graphflow.models.transport",
+    "graphflow.models.remote.transport",
     # What httpx loads for its first request.
     "httpx",
     "httpcore._async.connection",

@@ -171,7 +171,7 @@ class Application(ServiceContext):
         opened = open_model(provider_key, model, env=self.settings.environ, profiles=self.settings.providers)
         if not self.settings.llm.interaction_log_enabled:
             return opened
-        from graphflow.models.interaction_log import LoggedModel
+        from graphflow.models.logs.interaction_log import LoggedModel
 
         return LoggedModel(opened, mask_sensitive=self.settings.llm.interaction_log_mask_sensitive)
 

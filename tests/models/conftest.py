@@ -10,7 +10,7 @@ import pytest
 from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.profiles import Profile
 from graphflow.models.provider import Provider
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 from tests.models.turns import OpenClient
 
 

@@ -23,11 +23,11 @@ from graphflow.models.chat_model import (
 from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.profiles import PROFILES, Knobs, Profile
 from graphflow.models.provider import Provider
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
+from graphflow.models.remote.transport import HttpxTransport
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
 from graphflow.models.scripted.server import DeltaGate, serve_scripted
-from graphflow.models.transport import HttpxTransport
 from tests.models.raw_server import DONE, STOP, Connection, call, delta, raw_server, stream
 from tests.models.turns import ASK, OpenClient, hear, spec
 from tests.patience import PATIENCE_S

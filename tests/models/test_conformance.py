@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from graphflow.models.chat_model import ChatModel
-from graphflow.models.interaction_log import LoggedModel
+from graphflow.models.logs.interaction_log import LoggedModel
 from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.profiles import Profile
 from graphflow.models.provider import Provider
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script
 from graphflow.models.scripted.server import serve_scripted
@@ -55,7 +55,7 @@ class TestNativeClientOverHttp(ChatModelConformance):
 class TestLibraryOverHttp(ChatModelConformance):
     @pytest.fixture
     async def open_model(self) -> AsyncIterator[OpenModel]:
-        from graphflow.models.any_llm import AnyLlmModel
+        from graphflow.models.library.model import AnyLlmModel
 
         async with AsyncExitStack() as stack:
 

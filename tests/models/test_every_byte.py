@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphflow.models.deltas import Delta, Finish, TextDelta, ThinkingDelta, ToolCallDelta, Usage
-from graphflow.models.openai.sse_decoder import SseDecoder
+from graphflow.models.remote.sse_decoder import SseDecoder
 from tests.models.raw_server import DONE, call, delta, event, stream
 from tests.models.raw_server import raw_server as serve
 from tests.models.turns import OpenClient, hear

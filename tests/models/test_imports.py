@@ -16,7 +16,7 @@ HEAVY = ("httpx", "structlog", "pydantic", "networkx", "fastapi", "h11")
         ("import graphflow.models.chat_model", ()),
         ("import graphflow.models.providers", ()),
         ("import graphflow.models.scripted.model", ()),
-        ("import graphflow.models.interaction_log", ()),
+        ("import graphflow.models.logs.interaction_log", ()),
         ("from graphflow.models.providers import open_model; open_model()", ()),
         ("from graphflow.models.providers import open_model; open_model('ollama')", ()),
         ("import graphflow.models.scripted.server", ("h11",)),

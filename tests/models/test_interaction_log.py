@@ -12,9 +12,9 @@ import structlog
 
 from graphflow.errors import ModelError
 from graphflow.messages import HumanMessage
-from graphflow.models.call_context import set_call_context
 from graphflow.models.chat_model import ChatOptions, ToolSpec, Usage, complete
-from graphflow.models.interaction_log import LoggedModel
+from graphflow.models.logs.call_context import set_call_context
+from graphflow.models.logs.interaction_log import LoggedModel
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptedError, ScriptTurn
 from graphflow.service.application import Application

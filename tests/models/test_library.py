@@ -19,7 +19,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import Profile
 from graphflow.models.provider import Provider
 from graphflow.models.providers import open_model, resolve_provider
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 from tests.models.raw_server import DONE, Answer, Connection, body, event, raw_server, stream
 from tests.models.turns import hear
 
@@ -65,7 +65,7 @@ TURN = (
 
 
 def library_model(url: str, key: str = "anthropic", retries: int = 0) -> ChatModel:
-    from graphflow.models.any_llm import AnyLlmModel
+    from graphflow.models.library.model import AnyLlmModel
 
     provider = Provider(key=key, profile=Profile(protocol="library"), base_url=url.removesuffix("/v1"), api_key=KEY)
     return AnyLlmModel(provider, "claude", limits=Limits(max_retries=retries), sleep=_at_once, draw=lambda: 0.0)

@@ -18,7 +18,7 @@ from graphflow.models.providers import (
     open_model,
     resolve_provider,
 )
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.server import serve_scripted
 from tests.models.turns import ASK

@@ -14,7 +14,7 @@ from graphflow.models.chat_model import TextDelta
 from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.profiles import Profile
 from graphflow.models.provider import Provider
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 from tests.models.raw_server import DONE, STOP, Connection, body, call, delta, event, raw_server, stream
 from tests.models.turns import OpenClient, hear, hear_something
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.models.openai import sse_decoder as sse
-from graphflow.models.openai.sse_decoder import EventTooLong, SseDecoder, SseEvent
+from graphflow.models.remote import sse_decoder as sse
+from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
 
 STREAM = (
     ": keep-alive\n\n"

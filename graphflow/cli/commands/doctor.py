@@ -257,7 +257,7 @@ async def _call(settings: Settings, key: str | None) -> Finding:
     from graphflow.messages import HumanMessage
     from graphflow.models.chat_model import ChatOptions
     from graphflow.models.providers import open_model, resolve_provider
-    from graphflow.models.retry import Limits
+    from graphflow.models.remote.retry import Limits
 
     chosen = resolve_provider(key, settings.environ, settings.providers)
     name = f"{chosen.key}: {chosen.model}" if chosen.model else chosen.key

@@ -7,7 +7,6 @@ keeps what can be used.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -58,19 +57,6 @@ class Chunk(msgspec.Struct, gc=False):
 
 decode_chunk = msgspec.json.Decoder(Chunk).decode
 """Raises `msgspec.DecodeError` (no JSON), `msgspec.ValidationError` (other types), `UnicodeDecodeError`."""
-
-
-def read_json(data: bytes) -> Any:
-    """Any JSON, with what the strict decoder refuses: broken UTF-8, half surrogates, NaN.
-
-    Raises:
-        ValueError: when it is no JSON at all.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Slower, and only for what the strict decoder refused: `strict=False` also takes raw control characters.
-        return json.loads(data.decode("utf-8", "replace"), strict=False)
 
 
 def lenient_chunk(raw: dict[str, Any]) -> Chunk:

@@ -13,15 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from graphflow.messages import Message
-from graphflow.models.openai.exchange import Endpoint, Exchange
-from graphflow.models.openai.failures import Masker
+from graphflow.models.logs.log import notice
 from graphflow.models.openai.request import request_body
+from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
-from graphflow.models.remote_model import RemoteModel, random_token
-from graphflow.models.retry import Limits
-from graphflow.models.timeouts import TurnTimeouts
-from graphflow.models.transport import HttpxTransport, Transport
+from graphflow.models.remote.exchange import Endpoint, Exchange
+from graphflow.models.remote.failures import Masker
+from graphflow.models.remote.remote_model import RemoteModel, random_token
+from graphflow.models.remote.retry import Limits
+from graphflow.models.remote.timeouts import TurnTimeouts
+from graphflow.models.remote.transport import HttpxTransport, Transport
 
 
 class OpenAICompatibleModel(RemoteModel):
@@ -42,14 +44,13 @@ class OpenAICompatibleModel(RemoteModel):
         super().__init__(provider, model, limits, sleep, draw)
         self._endpoint = Endpoint(
             provider=provider.key,
-            profile=provider.profile,
             url=_url(provider.base_url),
             headers=_headers(provider),
             mask=Masker([provider.api_key or "", *provider.headers.values()]),
             transport=transport or HttpxTransport(),
             connect_s=self._limits.connect_s,
-            new_token=new_token or random_token,
         )
+        self._new_token = new_token or random_token
 
     async def aclose(self) -> None:
         await self._endpoint.transport.aclose()
@@ -57,8 +58,13 @@ class OpenAICompatibleModel(RemoteModel):
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
-        body = request_body(self._endpoint.profile, self._model, messages, tools, options)
-        return Exchange(self._endpoint, watch, messages, tools, body)
+        profile, mask = self._provider.profile, self._endpoint.mask
+        body = request_body(profile, self._model, messages, tools, options)
+        # A reader holds the state of one stream, so each try needs a new one.
+        reader = lambda: TurnReader(  # noqa: E731 - one per try
+            self.provider, profile, messages, tools, mask=mask, new_token=self._new_token, warn=notice
+        )
+        return Exchange(self._endpoint, watch, body, reader)
 
 
 def _url(base_url: str) -> str:

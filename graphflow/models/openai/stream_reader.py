@@ -21,17 +21,17 @@ from graphflow.models.openai.chunks import (
     DeltaPart,
     decode_chunk,
     lenient_chunk,
-    read_json,
     whole_turn_chunk,
 )
-from graphflow.models.openai.failures import Masker, failure, in_band_failure
 from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_known
-from graphflow.models.openai.sse_decoder import SseEvent
 from graphflow.models.openai.surrogate_pairs import SurrogateJoiner
 from graphflow.models.openai.think_tags import ThinkSplitter
 from graphflow.models.openai.tool_call_assembly import CallTable, call_ids
 from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
+from graphflow.models.remote.failures import Masker, failure, in_band_failure
+from graphflow.models.remote.loose_json import read_json
+from graphflow.models.remote.sse_decoder import SseEvent
 
 _DONE = b"[DONE]"
 _MOST_TOKENS = 1 << 53

@@ -14,7 +14,7 @@ import msgspec
 from graphflow.messages import AIMessage, Message
 from graphflow.models.deltas import Delta, ToolCallDelta
 from graphflow.models.openai.chunks import CallPart, FunctionPart
-from graphflow.models.remote_model import TOKEN_LENGTH
+from graphflow.models.remote.remote_model import TOKEN_LENGTH
 
 WIRE_ID_MARK = "~"
 """Separates a provider's id that was not unique from the suffix that makes it so: `call_0~k3f9x2ab`."""

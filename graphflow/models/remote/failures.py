@@ -11,7 +11,7 @@ from typing import Any
 from graphflow.errors import ModelError
 from graphflow.json_data import whole_characters
 from graphflow.masking import MASK, mask_text
-from graphflow.models.openai.chunks import read_json
+from graphflow.models.remote.loose_json import read_json
 
 EXCERPT_CHARACTERS = 500
 _READ = 8 * 1024

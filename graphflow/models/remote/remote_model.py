@@ -13,12 +13,12 @@ from graphflow.errors import ModelError
 from graphflow.messages import Message
 from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Delta
-from graphflow.models.log import notice
+from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
-from graphflow.models.retry import Limits, backoff_s
-from graphflow.models.timeouts import TurnTimeouts
+from graphflow.models.remote.retry import Limits, backoff_s
+from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.tokens import estimate_message_tokens
 
 TOKEN_LENGTH = 8

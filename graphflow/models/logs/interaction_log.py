@@ -17,10 +17,10 @@ import msgspec
 from graphflow.errors import GraphflowError
 from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
-from graphflow.models.call_context import call_context
 from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, Finish, ReasoningDetails, TextDelta, ThinkingDelta, ToolCallDelta
-from graphflow.models.log import model_logger
+from graphflow.models.logs.call_context import call_context
+from graphflow.models.logs.log import model_logger
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from graphflow.models.retry import Limits
+from graphflow.models.remote.retry import Limits
 
 T = TypeVar("T")
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from graphflow.errors import ModelError
-from graphflow.messages import Message
 from graphflow.models.deltas import Delta, Finish
-from graphflow.models.log import notice
-from graphflow.models.openai.failures import Masker, failure, http_failure
-from graphflow.models.openai.sse_decoder import EventTooLong, SseDecoder
-from graphflow.models.openai.stream_reader import TurnReader
-from graphflow.models.options import ToolSpec
-from graphflow.models.profiles import Profile
-from graphflow.models.retry import retry_after_s
-from graphflow.models.timeouts import LimitReached, TurnTimeouts
-from graphflow.models.transport import Response, Transport, TransportError
+from graphflow.models.remote.failures import Masker, failure, http_failure
+from graphflow.models.remote.retry import retry_after_s
+from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
+from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
+from graphflow.models.remote.transport import Response, Transport, TransportError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Limit of an answer that is not streamed, in bytes."""
@@ -35,13 +31,11 @@ class Endpoint:
     """Where and how requests are sent: what all turns of a model share."""
 
     provider: str
-    profile: Profile
     url: str
     headers: Mapping[str, str]
     mask: Masker
     transport: Transport
     connect_s: float
-    new_token: Callable[[], str]
 
     @property
     def place(self) -> str:
@@ -50,21 +44,44 @@ class Endpoint:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+class Reader(Protocol):
+    """Reads one turn of one protocol. `feed` each event, then `close` once; all but the properties raise `ModelError`."""
+
+    done: bool
+    """Nothing follows."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether a finish reason has come; later deltas still count."""
+
+    @property
+    def progress(self) -> str:
+        """What has arrived, for error texts: `after 12 characters of text and 1 tool call`."""
+
+    def feed(self, event: SseEvent, out: list[Delta]) -> None:
+        """Adds the deltas of one event to `out`; what was added before an error stays valid."""
+
+    def feed_pending(self, event: SseEvent, out: list[Delta]) -> None:
+        """Adds an event that the stream ended in the middle of."""
+
+    def feed_body(self, body: bytes, out: list[Delta]) -> None:
+        """Reads a turn that came as one JSON body although a stream was asked for."""
+
+    def close(self, out: list[Delta], *, beginning: bytes = b"") -> None:
+        """Ends the turn with `Finish`; `beginning` is that of the body, shown in an error if nothing came of it."""
+
+    def no_answer(self, what: str, body: bytes) -> ModelError:
+        """The error for a success without an answer in it."""
+
+
 class Exchange:
     """One turn over the wire: `open` (again for a retry), `read` until `ended`, then `drain` and `aclose`."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        watch: TurnTimeouts,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        body: bytes,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, watch: TurnTimeouts, body: bytes, new_reader: Callable[[], Reader]) -> None:
+        """`new_reader` makes the reader of one try."""
         self._endpoint = endpoint
         self._body = body
-        self._messages = messages
-        self._tools = tools
+        self._new_reader = new_reader
         self._response: Response | None = None
         self._blocks: AsyncGenerator[bytes, None] | None = None
         self.watch = watch
@@ -75,15 +92,7 @@ class Exchange:
         # Decoder and reader are made anew for each try: a retry must not see half an event of the failed one.
         endpoint = self._endpoint
         self._decoder = SseDecoder()
-        self._reader = TurnReader(
-            endpoint.provider,
-            endpoint.profile,
-            self._messages,
-            self._tools,
-            mask=endpoint.mask,
-            new_token=endpoint.new_token,
-            warn=notice,
-        )
+        self._reader = self._new_reader()
         self._failure: ModelError | None = None
         self._head: bytes | None = b""  # the beginning of the body, until it is known what the body is
         self._shown = b""

@@ -16,16 +16,16 @@ import msgspec
 from graphflow.errors import ModelError
 from graphflow.messages import Message
 from graphflow.models.deltas import Delta, Finish
-from graphflow.models.log import notice
-from graphflow.models.openai.failures import Masker, failure, http_failure, in_band_failure
+from graphflow.models.logs.log import notice
 from graphflow.models.openai.request import request_fields
-from graphflow.models.openai.sse_decoder import SseEvent
 from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
-from graphflow.models.remote_model import RemoteModel, random_token
-from graphflow.models.retry import Limits, retry_after_s
-from graphflow.models.timeouts import LimitReached, TurnTimeouts
+from graphflow.models.remote.failures import Masker, failure, http_failure, in_band_failure
+from graphflow.models.remote.remote_model import RemoteModel, random_token
+from graphflow.models.remote.retry import Limits, retry_after_s
+from graphflow.models.remote.sse_decoder import SseEvent
+from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
