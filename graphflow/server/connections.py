@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,49 @@ QUIET_S = 10.0
 _FULL = "{} has as many connections as the setting server.{} allows; retry later"
 
 
+_LENGTH = re.compile(rb"content-length[ \t]*:", re.IGNORECASE)
+_CODING = re.compile(rb"transfer-encoding[ \t]*:", re.IGNORECASE)
+
+
+class StrictConnection(h11.Connection):
+    """Refuses heads that another HTTP implementation may read otherwise, which h11 settles silently.
+
+    A proxy that takes the other reading sees another end of the request, and what follows it as a request of its own
+    (request smuggling; RFC 9112, sections 2.2, 5.2, 6.1 and 6.3).
+    """
+
+    def next_event(self) -> Any:
+        waiting = self.trailing_data[0] if self.their_state is h11.IDLE else b""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            # What h11 has read, as it was sent: its headers no longer show lines that were joined or dropped.
+            head = waiting[: len(waiting) - len(self.trailing_data[0])]
+            if (why := _ambiguity(head, event.http_version)) is not None:
+                self.send_failed()
+                raise h11.RemoteProtocolError(why)
+        return event
+
+
+def _ambiguity(head: bytes, version: bytes) -> str | None:
+    """Why it is not clear where the request ends; None if it is."""
+    if version not in (b"1.0", b"1.1"):
+        return "an HTTP version that is not 1.0 or 1.1"
+    lines = head.split(b"\r\n")
+    if any(b"\n" in line for line in lines):
+        return "a line that ends without a carriage return"
+    if any(line.startswith((b" ", b"\t")) for line in lines):
+        return "a folded header line"
+    lengths = [line for line in lines[1:] if _LENGTH.match(line)]
+    if len(lengths) > 1 or any(b"," in line for line in lengths):
+        return "several Content-Length values"
+    if any(_CODING.match(line) for line in lines[1:]):
+        if lengths:
+            return "Content-Length and Transfer-Encoding together"
+        if version == b"1.0":
+            return "Transfer-Encoding in a request of HTTP/1.0"
+    return None
+
+
 class BoundedProtocol(H11Protocol):
     """One connection; see `ServerSettings` for its bounds."""
 
@@ -37,6 +81,8 @@ class BoundedProtocol(H11Protocol):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        limit = self.config.h11_max_incomplete_event_size
+        self.conn = StrictConnection(h11.SERVER, *(() if limit is None else (limit,)))
         self._bounds = bounds
         self._proxies = proxies or TrustedProxies(())
         self._addresses: Counter[str] = Counter() if addresses is None else addresses
