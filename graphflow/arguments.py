@@ -15,6 +15,7 @@ from os import PathLike
 from typing import Any, NamedTuple, TypeVar, overload
 
 from graphflow.errors import ArgumentRefused, GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.suggestions import choose
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -183,9 +184,7 @@ class Arguments:
 
 def shown(value: Any) -> str:
     """A value for an error: short, and without secrets."""
-    from graphflow.masking import mask_text  # only where there is an error
-
-    text = mask_text(f"{value!r:.400}")
+    text = excerpt_of(value, 61)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

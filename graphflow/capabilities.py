@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from graphflow.excerpts import excerpt_of
 from graphflow.suggestions import choose
 
 Capability = Literal["agents:write", "rules:write", "files:write", "net", "shell"]
@@ -93,5 +94,5 @@ def unknown_capability(words: Iterable[Any]) -> str | None:
     """What is wrong with a list of capabilities, or None."""
     for word in words:
         if word not in CAPABILITIES:
-            return f"{word!r:.80} is not a capability; {choose(str(word), CAPABILITIES)}"
+            return f"{excerpt_of(word)} is not a capability; {choose(str(word), CAPABILITIES)}"
     return None

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.excerpts import excerpt_of
 from graphflow.faces import http_name
 
 # An id stands in URLs, command lines (`THREAD@CHECKPOINT`) and names of files, where `..` would leave a folder.
@@ -47,4 +48,4 @@ def unknown_id(given: str, field: str, message: str, code: str | None = None) ->
 
 
 def _refusal(given: object) -> str:
-    return f"{given!r:.160} is not a valid id: {RULE}"
+    return f"{excerpt_of(given, 160)} is not a valid id: {RULE}"

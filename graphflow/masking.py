@@ -67,6 +67,17 @@ def mask_text(text: str) -> str:
     return _SECRET_TEXT.sub(_masked, text) if _has_signs(text) else text
 
 
+def mask_cut(text: str) -> str:
+    """`mask_text` for the beginning of a longer text: what may be the head of a secret at its end is masked too."""
+    return _SECRET_BEGUN.sub(_masked, text) if _has_signs(text) else text
+
+
+def excerpt(text: str, characters: int) -> str:
+    """At most this many characters of `text`, masked before the cut: a secret at the edge is never shown in half."""
+    said = text[: characters + _CONTEXT]
+    return (mask_text(said) if len(said) == len(text) else mask_cut(said))[:characters]
+
+
 def _has_signs(text: str) -> bool:
     folded = text.casefold()
     return any(sign in folded for sign in _SIGNS)

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from graphflow.excerpts import excerpt_of
+
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One call that a model asked for."""
@@ -113,7 +115,7 @@ def misfit(message: Message | ToolCall) -> str | None:
             return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {given:.80}"
     calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
     for call in calls:
-        wrong = misfit(call) if isinstance(call, ToolCall) else f"{call!r:.80} is not a ToolCall"
+        wrong = misfit(call) if isinstance(call, ToolCall) else f"{excerpt_of(call)} is not a ToolCall"
         if wrong is not None:
             return f"tool_calls of AIMessage: {wrong}"
     return None
@@ -185,13 +187,13 @@ def _from_wire(data: Mapping[str, Any]) -> Message:
 def _items(value: Any, name: str) -> Sequence[Any]:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return value
-    raise ValueError(f"the {name} of a message must be a list, not {value!r:.80}")
+    raise ValueError(f"the {name} of a message must be a list, not {excerpt_of(value)}")
 
 
 def _call(data: Any) -> ToolCall:
     function = (data.get("function") or data) if isinstance(data, Mapping) else None
     if not isinstance(function, Mapping):
-        raise ValueError(f"a tool call must be an object with its function, not {data!r:.80}")
+        raise ValueError(f"a tool call must be an object with its function, not {excerpt_of(data)}")
     arguments = function.get("arguments", "{}")
     if not isinstance(arguments, str):
         # Some providers send an object; the field is text everywhere else.

@@ -11,6 +11,7 @@ from graphflow.errors import (
     ThreadExists,
     ThreadNotFound,
 )
+from graphflow.excerpts import excerpt_of
 from graphflow.id_rule import unknown_id
 
 
@@ -47,7 +48,7 @@ def unknown_checkpoint(thread_id: str, checkpoint_id: str) -> CheckpointNotFound
 def not_a_text(text: str) -> StoreError:
     """An id or a name that not every store can keep."""
     return StoreError(
-        f"{text!r:.80} can't be an id or a name in a store: it has a NUL character or half of a surrogate pair; leave that out",
+        f"{excerpt_of(text)} can't be an id or a name in a store: it has a NUL character or half of a surrogate pair; leave that out",
         code="invalid_input",
     )
 

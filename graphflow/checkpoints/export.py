@@ -17,6 +17,7 @@ from graphflow.checkpoints import record_decoder
 from graphflow.checkpoints.blobs import changed_facts, changed_interrupt, changed_record, item_place
 from graphflow.checkpoints.rows import Lineage, LooseItem, OpenInterrupt, Place, Record, Rewrite, ThreadRow
 from graphflow.errors import StoreError
+from graphflow.excerpts import excerpt_of
 from graphflow.id_rule import check_id
 
 FORMAT = "graphflow-thread"
@@ -106,7 +107,7 @@ async def from_lines(lines: AsyncIterator[Mapping[str, Any]]) -> ThreadCopy:
     async for line in lines:
         count += 1
         if not isinstance(line, Mapping):
-            raise StoreError(f"line {count} of the export is not a JSON object but {line!r:.80}")
+            raise StoreError(f"line {count} of the export is not a JSON object but {excerpt_of(line)}")
         kind = line.get("kind")
         if ended:
             raise StoreError(f"line {count} follows the end of the export: one file holds one thread")

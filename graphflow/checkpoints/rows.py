@@ -17,6 +17,7 @@ import msgspec
 
 from graphflow.checkpoints.ids import check_text
 from graphflow.errors import StoreError
+from graphflow.excerpts import excerpt_of
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +74,8 @@ def parse_cursor(cursor: str) -> tuple[int, str]:
     at, colon, interrupt_id = cursor.partition(":")
     if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:  # more digits are no 64-bit integer
         raise StoreError(
-            f"{cursor!r:.80} is not a cursor of open interrupts: pass `OpenInterrupt.cursor`", code="invalid_input"
+            f"{excerpt_of(cursor)} is not a cursor of open interrupts: pass `OpenInterrupt.cursor`",
+            code="invalid_input",
         )
     check_text(interrupt_id)
     return int(at), interrupt_id

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeV
 
 from graphflow.arguments import checked
 from graphflow.errors import ArgumentRefused, DefinitionError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.builder_types import (
     AskKeys,
     CommonKeys,
@@ -367,7 +368,7 @@ def _body(do: Body) -> Any:
     """A node's name or `{"graph": …}`."""
     if not isinstance(do, str | GraphBuilder | Mapping):
         raise TypeError(
-            f'a branch begins at the name of a node, or is a graph, not {do!r:.80}; add a function with @graph.node(next="end")'
+            f'a branch begins at the name of a node, or is a graph, not {excerpt_of(do)}; add a function with @graph.node(next="end")'
             " and give its name"
         )
     is_document = isinstance(do, Mapping) and "nodes" in do
@@ -416,7 +417,9 @@ def _plain(value: Any, around: tuple[GraphBuilder[Any], ...]) -> Any:
     try:
         return msgspec.to_builtins(value, order="deterministic", enc_hook=model)
     except (TypeError, AttributeError):
-        message = f"a document is JSON, which has no form for {value!r:.80}; leave it out, and let a node write it"
+        message = (
+            f"a document is JSON, which has no form for {excerpt_of(value)}; leave it out, and let a node write it"
+        )
         raise TypeError(message) from None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphflow.errors import ArgumentRefused
+from graphflow.excerpts import excerpt_of
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -24,7 +25,7 @@ def check_node_function(name: str, function: Any) -> None:
         ArgumentRefused: a class, a generator, or a function with other parameters than `(state)` or `(state, ctx)`.
     """
     if isinstance(function, type) or not callable(function):
-        raise _refused(name, f"is {function!r:.80}, no function")
+        raise _refused(name, f"is {excerpt_of(function)}, no function")
     called = (function, type(function).__call__)  # or an object that is called
     if any(map(inspect.isgeneratorfunction, called)) or any(map(inspect.isasyncgenfunction, called)):
         raise _refused(name, "has a `yield` in it; return the update, and stream with ctx.content(…)")

@@ -14,6 +14,7 @@ import msgspec
 
 from graphflow.checkpoints.ids import check_text, clean_title
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.json_data import plain, whole_characters
 from graphflow.memory.text_normalization import folded, folded_texts, patterns_of, words_of
 
@@ -289,6 +290,6 @@ def parse_cursor(cursor: str | None) -> tuple[int, str] | None:
     at, colon, chat_id = cursor.partition(":")
     # Eighteen digits fit the databases' 64-bit integers.
     if not colon or not at.isascii() or not at.isdigit() or len(at) > 18:
-        rule = f"{cursor!r:.80} is not a cursor of this list; leave it out to start over"
+        rule = f"{excerpt_of(cursor)} is not a cursor of this list; leave it out to start over"
         raise GraphflowError(f"cursor: {rule}", code="invalid_input", fields={"cursor": rule})
     return int(at), chat_id

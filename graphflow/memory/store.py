@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.memory.text_normalization import folded_texts, patterns_of, words_of
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def checked_namespace(namespace: Sequence[str]) -> Namespace:
     """
     # A string is a sequence of strings to Python: 'notes' would become five parts.
     if isinstance(namespace, str):
-        raise _refused(f"a namespace is a tuple of texts, not {namespace!r:.80}")
+        raise _refused(f"a namespace is a tuple of texts, not {excerpt_of(namespace)}")
     parts = tuple(namespace)
     for part in parts:
         _check_name(part)
@@ -212,7 +213,7 @@ def checked_namespace(namespace: Sequence[str]) -> Namespace:
 def _check_name(text: Any) -> None:
     # Printable excludes `END`, so stored namespaces can be split again.
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST or not text.isprintable():
-        raise _refused(f"{text!r:.80} must be a text of 1 to {LONGEST} characters that can be printed")
+        raise _refused(f"{excerpt_of(text)} must be a text of 1 to {LONGEST} characters that can be printed")
 
 
 def check_page(limit: int, offset: int) -> None:

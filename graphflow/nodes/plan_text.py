@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from graphflow.excerpts import excerpt_of
+
 # A model may write anything: no two parts of this pattern can match the same character, so a fence that is never closed
 # costs one pass over the text, not one for each line break.
 _FENCE = re.compile(r"```[ \t]*+\w*+[^\S\n]*+\n(.*?)```", re.DOTALL)
@@ -90,7 +92,7 @@ def _step(item: Any, number: int, ids: _TaskIds) -> dict[str, str]:
     if isinstance(item, str):
         item = {"title": item}
     if not isinstance(item, Mapping):
-        raise PlanError(f"steps[{number - 1}] is {item!r:.60}, and a step is an object")
+        raise PlanError(f"steps[{number - 1}] is {excerpt_of(item, 60)}, and a step is an object")
     said = {
         field: next(filter(None, (_text(item.get(name)) for name in names)), "") for field, names in _FIELDS.items()
     }

@@ -9,6 +9,7 @@ import msgspec
 
 from graphflow.approval_mode import ApprovalRule
 from graphflow.errors import Issue, NodeFailed
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.json_data import plain
@@ -144,7 +145,7 @@ def _as_call(call: Any, index: int, ctx: NodeRun) -> ToolCall:
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments, enc_hook=plain).decode()
         call_id = call.get("id") or f"call_{ctx.idempotency_key(f'calls[{index}]')[:16]}"
         return ToolCall(id=str(call_id), name=str(call["name"]), arguments=text)
-    raise NodeFailed(f"a tool call is an object with id, name and arguments, not {call!r:.80}", code="validation")
+    raise NodeFailed(f"a tool call is an object with id, name and arguments, not {excerpt_of(call)}", code="validation")
 
 
 def _plain(result: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import ModelError, NodeFailed
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.node_run import NodeRun
@@ -362,7 +363,7 @@ def structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> d
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise NodeFailed(
-            f"node {ctx.node!r} asked for JSON and got {text[:80]!r}: {error}", code="validation"
+            f"node {ctx.node!r} asked for JSON and got {excerpt_of(text)}: {error}", code="validation"
         ) from None
     checker = compile_schema(schema)
     issues = checker.errors(value)

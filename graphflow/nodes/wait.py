@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Issue, NodeFailed
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.node_run import NodeRun
@@ -75,7 +76,9 @@ def _signal(arguments: Mapping[str, Any], ctx: NodeRun) -> str | None:
     signal = arguments.get("signal")
     if signal is None or (isinstance(signal, str) and signal):
         return signal
-    raise NodeFailed(f"node {ctx.node!r} waits for the signal {signal!r:.80}, which is not a name", code="validation")
+    raise NodeFailed(
+        f"node {ctx.node!r} waits for the signal {excerpt_of(signal)}, which is not a name", code="validation"
+    )
 
 
 def _until(arguments: Mapping[str, Any], ctx: NodeRun) -> int | None:
@@ -104,7 +107,11 @@ def moment_ms(value: Any) -> int:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(f"{value!r:.80} is not an ISO 8601 date and time; write 2027-01-01T09:30:00Z") from None
+            raise ValueError(
+                f"{excerpt_of(value)} is not an ISO 8601 date and time; write 2027-01-01T09:30:00Z"
+            ) from None
     else:
-        raise ValueError(f"{value!r:.80} is not a date and time; write 2027-01-01T09:30:00Z, or epoch milliseconds")
+        raise ValueError(
+            f"{excerpt_of(value)} is not a date and time; write 2027-01-01T09:30:00Z, or epoch milliseconds"
+        )
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)

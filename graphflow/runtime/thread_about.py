@@ -9,6 +9,7 @@ import msgspec
 
 from graphflow.checkpoints.errors import unknown_thread
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import plain
 
@@ -71,7 +72,7 @@ def changed_about(about: About, changes: Mapping[str, Any]) -> About:
     if "metadata" in changes:
         given = changes["metadata"]
         if given is not None and not isinstance(given, Mapping):
-            raise _refused("metadata", f"must be an object, not {given!r:.80}")
+            raise _refused("metadata", f"must be an object, not {excerpt_of(given)}")
         merged = {} if given is None else {**metadata, **_metadata(given)}
         metadata = {key: value for key, value in merged.items() if value is not None}
     out = About(title=title, metadata=metadata)
@@ -95,7 +96,9 @@ def _title(title: Any) -> str | None:
 def _metadata(given: Mapping[Any, Any]) -> dict[str, Any]:
     for key in given:
         if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
-            raise _refused("metadata", f"the key {key!r:.100} must be 1 to {LONGEST_KEY} printable characters")
+            raise _refused(
+                "metadata", f"the key {excerpt_of(key, 100)} must be 1 to {LONGEST_KEY} printable characters"
+            )
     try:
         out: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(thaw(dict(given)), enc_hook=plain))
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:

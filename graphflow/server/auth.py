@@ -14,6 +14,7 @@ from fastapi.security import HTTPBearer
 
 from graphflow.capabilities import CAPABILITIES, COMMON, unknown_capability
 from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.server import cors
 from graphflow.server.rate_limits import RateLimit
 from graphflow.service.access import LOCAL, Caller, check_chat, check_run, check_thread
@@ -84,7 +85,7 @@ def _limit(entry: str) -> tuple[str, frozenset[str]]:
     name, equals, words = entry.partition("=")
     listed = [word for word in words.split("+") if word]
     if not equals or not name:
-        raise _issue(f"server.capabilities has {entry!r:.80}", "write NAME=CAPABILITY+CAPABILITY, or @USER=…")
+        raise _issue(f"server.capabilities has {excerpt_of(entry)}", "write NAME=CAPABILITY+CAPABILITY, or @USER=…")
     if wrong := unknown_capability(listed):
         raise _issue(f"server.capabilities of {name!r}: {wrong}", "write NAME=CAPABILITY+CAPABILITY")
     return name, frozenset(listed)

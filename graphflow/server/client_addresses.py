@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 
 from graphflow.addresses import is_loopback
 from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.server.envelope import refused
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class TrustedProxies:
             except ValueError:
                 hint = "write 10.0.0.5, 10.0.0.0/8 or fd00::/8"
                 raise DefinitionError(
-                    [Issue(pointer="", message=f"server.trusted_proxies has {entry!r:.200}", hint=hint)]
+                    [Issue(pointer="", message=f"server.trusted_proxies has {excerpt_of(entry, 200)}", hint=hint)]
                 ) from None
 
     def __bool__(self) -> bool:

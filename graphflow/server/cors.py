@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from graphflow.addresses import is_loopback
 from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.server.access_log import REQUEST_ID
 from graphflow.server.envelope import refused
 from graphflow.server.hosts import host_name
@@ -36,7 +37,8 @@ class Preflights(CORSMiddleware):
         origin = request_headers.get("origin", "")
         why = bytes(answer.body).decode()
         error = GraphflowError(
-            f"a page of {origin!r:.200} may not call so: {why}; server.cors_origins lists origins", code="invalid_input"
+            f"a page of {excerpt_of(origin, 200)} may not call so: {why}; server.cors_origins lists origins",
+            code="invalid_input",
         )
         kept = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
         return refused(error, kept)
@@ -51,7 +53,9 @@ def allow(app: FastAPI, origins: Collection[str]) -> None:
     for origin in origins:
         if origin != "*" and _ORIGIN.fullmatch(origin) is None:
             hint = "write https://app.example.com or *, with the scheme, without a path"
-            raise DefinitionError([Issue(pointer="", message=f"server.cors_origins has {origin!r:.200}", hint=hint)])
+            raise DefinitionError(
+                [Issue(pointer="", message=f"server.cors_origins has {excerpt_of(origin, 200)}", hint=hint)]
+            )
     if origins:
         app.add_middleware(
             Preflights,
@@ -79,6 +83,6 @@ def check(request: Request, listed: Collection[str]) -> None:
     # DNS may point any name at this machine, so only loopback names and addresses pass.
     if host is None or not is_loopback(host):
         raise GraphflowError(
-            f"pages of {origin!r:.200} may not call; list the origin in server.cors_origins, or set a token",
+            f"pages of {excerpt_of(origin, 200)} may not call; list the origin in server.cors_origins, or set a token",
             code="forbidden",
         )

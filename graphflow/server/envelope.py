@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.faces import spoken, spoken_fields
 from graphflow.graph.definition.old_words import QUERY_FIELDS
 from graphflow.graph.definition.types import json_type, show
@@ -193,7 +194,7 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         rule = _RULES.get(error["type"], "is not valid").format_map(error.get("ctx", {}))
         if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
             rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
-        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {shown(error['input'])}")
+        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {excerpt_of(error['input'])}")
     return out
 
 
@@ -216,7 +217,9 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code, rule = _BY_STATUS.get(error.status_code, ("invalid_input", error.detail))
-        return refused(GraphflowError(f"{request.method} {request.url.path!r:.160}: {rule}", code=code), error.headers)
+        return refused(
+            GraphflowError(f"{request.method} {excerpt_of(request.url.path, 160)}: {rule}", code=code), error.headers
+        )
 
     async def left(_: Request, __: Exception) -> Response:
         return Response(status_code=499)  # in the middle of its body: nobody reads this but the access log

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 
 from graphflow.errors import DefinitionError, GraphflowError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.server.envelope import refused
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def host_names(entries: Iterable[str]) -> frozenset[str]:
     for entry in entries:
         if (name := host_name(entry)) is None:
             hint = "write app.example.com, *.example.com or *, without scheme and path"
-            raise DefinitionError([Issue(pointer="", message=f"server.allowed_hosts has {entry!r:.200}", hint=hint)])
+            raise DefinitionError(
+                [Issue(pointer="", message=f"server.allowed_hosts has {excerpt_of(entry, 200)}", hint=hint)]
+            )
         names.add(name)
     return frozenset(names)
 
@@ -59,7 +62,7 @@ class HostCheck:
         if len(given) == 1 and self._serves(host_name(given[0])):
             return self._app(scope, receive, send)
         error = GraphflowError(
-            f"this server does not answer to the host {', '.join(given)!r:.200}; if it is its name, add it to the setting"
+            f"this server does not answer to the host {excerpt_of(', '.join(given), 200)}; if it is its name, add it to the setting"
             " `server.allowed_hosts`",
             code="host_not_allowed",
             setting="server.allowed_hosts",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.memory.store import MemoryItem, Namespace, encoded
 from graphflow.memory.tools import namespace_of
 from graphflow.service.access import Caller
@@ -100,7 +101,7 @@ async def delete(context: ServiceContext, caller: Caller, key: str, namespace: s
 
 
 def unknown_item(key: str) -> GraphflowError:
-    return GraphflowError(f"nothing is kept under the key {key!r:.160}", code="not_found")
+    return GraphflowError(f"nothing is kept under the key {excerpt_of(key, 160)}", code="not_found")
 
 
 def _line(caller: Caller, item: MemoryItem) -> dict[str, Any]:

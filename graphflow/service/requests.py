@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError, ThreadNotFound
+from graphflow.excerpts import excerpt_of
 from graphflow.id_rule import unknown_id
 from graphflow.runtime.run_request import RunRequest
 
@@ -44,7 +45,9 @@ def bad_argument(field: str, message: str) -> GraphflowError:
 
 
 def unknown_cursor(cursor: str | None) -> GraphflowError:
-    return bad_argument("cursor", f"{cursor!r:.160} is not the cursor of an earlier page; leave it out to start over")
+    return bad_argument(
+        "cursor", f"{excerpt_of(cursor, 160)} is not the cursor of an earlier page; leave it out to start over"
+    )
 
 
 def unknown_chat(chat_id: str) -> ThreadNotFound:

@@ -21,6 +21,7 @@ import msgspec
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
+from graphflow.excerpts import excerpt_of
 from graphflow.id_rule import is_id
 from graphflow.memory.chat_files import file_stem
 from graphflow.private_files import FILE_MODE, FOLDER_MODE, make_private_folder
@@ -87,7 +88,7 @@ async def upload(
     elif not is_id(chat_id) and await context.store.thread(chat_id) is None:
         raise unknown_chat(chat_id)
     if kind is not None and not _WORD.fullmatch(kind):
-        raise bad_argument("type", f"{kind!r:.80} must be 1 to 64 letters, digits, '.', '_' and '-'")
+        raise bad_argument("type", f"{excerpt_of(kind)} must be 1 to 64 letters, digits, '.', '_' and '-'")
     upload_id = context.ids.new_id()
     name = plain_name(name)
     mime_type = mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]
@@ -265,7 +266,7 @@ def _with_facts(context: ServiceContext, folder: str, reference: Any) -> Any:
     if kept is None and isinstance(key, str) and set(reference) == {"id"} and _OWN_ID.fullmatch(key):
         raise bad_argument(
             "references",
-            f"there is no upload {key!r:.80} of this chat on this server: upload the file first; several servers need one"
+            f"there is no upload {excerpt_of(key)} of this chat on this server: upload the file first; several servers need one"
             " shared `uploads.dir`",
         )
     return reference if kept is None else {**reference, **kept.reference()}

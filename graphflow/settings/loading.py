@@ -12,6 +12,7 @@ from typing import Any
 
 from graphflow.authored_files import read_authored
 from graphflow.errors import DefinitionError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.settings.table import (
     MCP_FIELDS,
     PRICE_FIELDS,
@@ -61,7 +62,7 @@ def load_settings(
                 values[name] = converted(rows[name], raw, base)
             except ValueError as error:
                 # A value that was refused may still be the secret, mistyped.
-                shown = "***" if rows[name].secret else f"{raw!r:.160}"
+                shown = "***" if rows[name].secret else f"{excerpt_of(raw, 160)}"
                 issues.append(
                     Issue(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
                 )
@@ -206,7 +207,7 @@ def _tables(kind: str, known: Mapping[str, Kinds], files: Files, issues: list[Is
                     issues.append(_unknown(file, pointer, name, known))
                 # The exact type: `true` is an `int` to `isinstance`, and no time-out.
                 elif type(value) not in known[name]:
-                    shown = "***" if name in SECRET_FIELDS else f"{value!r:.160}"
+                    shown = "***" if name in SECRET_FIELDS else f"{excerpt_of(value, 160)}"
                     rule = f"is {shown}; it must be of type {' or '.join(kind.__name__ for kind in known[name])}"
                     issues.append(Issue(pointer=pointer, message=rule, file=file, kind="type"))
             merged[key] = merged.get(key, {}) | dict(fields_)

@@ -472,6 +472,35 @@ async def test_u6_no_cut_leaves_the_head_of_a_secret_behind(open_client: OpenCli
     assert "sk-ab" not in told
 
 
+@pytest.mark.parametrize("shown", [5, 21, 31])
+@pytest.mark.parametrize("blocks", ["one", "two"])
+async def test_u6_no_head_of_a_secret_is_told_where_a_body_without_a_stream_breaks_off(
+    open_client: OpenClient, shown: int, blocks: str
+) -> None:
+    """The beginning of a body that held no event explains the error; the cut of 500 bytes went through the key."""
+    key = "Aq9Zt3Lm7Pw1Xc5Vb8Nk2Jh6Gf4Ds0Re"
+    said = b"refused: the key ".ljust(500 - shown, b".") + key.encode() + b" is unknown"
+    parts = (said,) if blocks == "one" else (said[:500], said[500:])
+    async with raw_server(stream(*parts)) as server:
+        heard = await hear(open_client(server.url, api_key=key))
+    assert heard.failure.code == "stream_truncated"
+    told = f"{heard.failure} {heard.failure.detail}"
+    assert "refused: the key" in told
+    assert key[:5] not in told
+
+
+@pytest.mark.parametrize("field", ["message", "code", "type"])
+@pytest.mark.parametrize("depth", [300, 600, 900])
+async def test_u1_an_error_that_is_nested_deeply_is_an_error_like_others(
+    open_client: OpenClient, field: str, depth: int
+) -> None:
+    deep = b"[" * depth + b"]" * depth
+    payload = b'{"error": {"' + field.encode() + b'": ' + deep + b"}}"
+    for answer in (stream(b"data: " + payload + b"\n\n"), stream(payload), body(500, payload)):
+        async with raw_server(answer) as server:
+            assert (await hear(open_client(server.url))).failure.code == "provider_error"
+
+
 @pytest.mark.parametrize("sent", [" very-private-key-0123456789\n", "Bearer very-private-key-0123456789"])
 async def test_u6_a_key_is_not_told_either_when_it_was_set_with_more_around_it(sent: str) -> None:
     async with raw_server(body(401, b"very-private-key-0123456789 is unknown", "text/plain")) as server:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +30,31 @@ def test_no_dangerous_function_is_used():
         for file in sorted((ROOT / "graphflow").rglob("*.py"))
     }
     assert {file: uses for file, uses in found.items() if uses} == {}
+
+
+def test_everything_that_is_imported_is_declared():
+    """What comes only because another package needs it can go with that package's next version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    names = {re.split(r"[\[<>=; ]", line)[0].lower().replace("_", "-") for line in declared}
+    packages = packages_distributions()
+    missing = {}
+    for file in sorted((ROOT / "graphflow").rglob("*.py")):
+        for module in _imported(file) - sys.stdlib_module_names - {"graphflow", "compression"}:
+            owners = {owner.lower().replace("_", "-") for owner in packages.get(module, [module])}
+            if not owners & names:
+                missing[module] = str(file.relative_to(ROOT))
+    assert missing == {}
+
+
+def _imported(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(str(node.module).partition(".")[0])
+    return found
 
 
 def answer(*packages: tuple[str, list[str] | None]) -> Answer:

@@ -12,6 +12,7 @@ from graphflow.cli.command import command, root
 from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, stop
+from graphflow.excerpts import excerpt_of
 from graphflow.json_data import plain
 
 SCHEMA_FILE = ".graphflow.schema.json"
@@ -93,7 +94,7 @@ def new(
 
     key, word = name.removesuffix(".json"), mode.strip().upper().replace("-", "_")
     if not AGENT_ID.fullmatch(key):
-        stop(exits.USAGE, f"{name!r:.100} is not a valid key: use 1 to 64 letters, digits, _ and -")
+        stop(exits.USAGE, f"{excerpt_of(name, 100)} is not a valid key: use 1 to 64 letters, digits, _ and -")
     if word not in TEMPLATES:
         stop(exits.USAGE, f"unknown --mode {mode!r}; modes are {', '.join(TEMPLATES)}")
     folder = Path(settings_of().agents.dir)

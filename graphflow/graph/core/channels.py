@@ -12,6 +12,7 @@ import msgspec
 
 from graphflow.bounds import DEFAULTS
 from graphflow.errors import StateError, error_dict
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
 from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.graph.definition.written_sizes import WrittenSizes
@@ -390,7 +391,7 @@ def _list(channel: Channel, value: Any) -> Sequence[Any]:
     if isinstance(value, list | tuple | ListView):
         return value
     raise StateError(
-        f"state key {channel.key!r} ({channel.reduce}) takes a list and adds its items, not {value!r:.80}; write [value]",
+        f"state key {channel.key!r} ({channel.reduce}) takes a list and adds its items, not {excerpt_of(value)}; write [value]",
         key=channel.key,
     )
 
@@ -419,7 +420,7 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
         return
     for message in messages:
         if not isinstance(message, MESSAGE_TYPES):
-            raise StateError(f"state key {channel.key!r} takes messages, not {message!r:.80}", key=channel.key)
+            raise StateError(f"state key {channel.key!r} takes messages, not {excerpt_of(message)}", key=channel.key)
         if (wrong := misfit(message)) is not None:
             raise StateError(f"state key {channel.key!r}: {wrong}", key=channel.key)
     # Without ids nothing can be replaced: skip the index of the whole history.
@@ -440,14 +441,14 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
 
 def _reduce_merge(channel: Channel, old: Any, value: Any, update: Update) -> None:
     if not isinstance(value, Mapping):
-        raise StateError(f"state key {channel.key!r} (merge) takes an object, not {value!r:.80}", key=channel.key)
+        raise StateError(f"state key {channel.key!r} (merge) takes an object, not {excerpt_of(value)}", key=channel.key)
     update.merges[channel.key] = {k: freeze(v) for k, v in value.items()}
 
 
 def _number(channel: Channel, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise StateError(
-            f"state key {channel.key!r} ({channel.reduce}) takes a number, not {value!r:.80}", key=channel.key
+            f"state key {channel.key!r} ({channel.reduce}) takes a number, not {excerpt_of(value)}", key=channel.key
         )
     return channel.taken(value)
 

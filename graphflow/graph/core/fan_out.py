@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import ExpressionFailed, LimitExceeded, NodeFailed, StateError
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
@@ -351,7 +352,7 @@ def _items(fan: FanOut, scope: Mapping[str, Any]) -> Any:
     items = fan.items.evaluate(scope)
     if not isinstance(items, list | tuple | ListView):
         raise ExpressionFailed(
-            f"`map` takes a list, and {fan.items.source!r} gave {type(items).__name__} {items!r:.80}; give it a list"
+            f"`map` takes a list, and {fan.items.source!r} gave {type(items).__name__} {excerpt_of(items)}; give it a list"
         )
     return freeze(list(items))
 

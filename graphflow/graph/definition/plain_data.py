@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.json_pointer import escape
 
 MAX_NESTING = 100
@@ -48,7 +49,9 @@ def _plain(value: Any, pointer: str, depth: int, issues: list[Issue]) -> Any:
         return _object(value, pointer, depth, issues)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_plain(item, f"{pointer}/{index}", depth + 1, issues) for index, item in enumerate(value)]
-    issues.append(Issue(pointer=pointer, message=f"a {type(value).__name__} is not a JSON value: {value!r:.60}"))
+    issues.append(
+        Issue(pointer=pointer, message=f"a {type(value).__name__} is not a JSON value: {excerpt_of(value, 60)}")
+    )
     return None
 
 
@@ -56,7 +59,7 @@ def _object(value: Mapping[Any, Any], pointer: str, depth: int, issues: list[Iss
     out: dict[str, Any] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            issues.append(Issue(pointer=pointer, message=f"a key is text, not {key!r:.60}"))
+            issues.append(Issue(pointer=pointer, message=f"a key is text, not {excerpt_of(key, 60)}"))
             continue
         name = _text(key, pointer, issues)
         out[name] = _plain(item, f"{pointer}/{escape(name)}", depth + 1, issues)
@@ -80,6 +83,6 @@ def _text(value: str, pointer: str, issues: list[Issue]) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        issues.append(Issue(pointer=pointer, message=f"text with half of a surrogate pair: {text!r:.60}"))
+        issues.append(Issue(pointer=pointer, message=f"text with half of a surrogate pair: {excerpt_of(text, 60)}"))
         return text.encode("utf-8", "replace").decode()
     return text

@@ -11,6 +11,7 @@ import msgspec
 from graphflow.arguments import checked
 from graphflow.errors import NodeFailed
 from graphflow.events import NodeProgress
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.engine.blocks import Blocks
@@ -292,7 +293,7 @@ class Context:
 
     def _text(self, text: str) -> str:
         if not isinstance(text, str):
-            raise NodeFailed(f"node {self.node!r} streams {text!r:.80}, which is not a str; convert it first")
+            raise NodeFailed(f"node {self.node!r} streams {excerpt_of(text)}, which is not a str; convert it first")
         return text
 
     def emit(self, data: Any) -> MaybeReady:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
 from graphflow.graph.expressions.diagnostics import TRUE_OR_FALSE, literal_patterns, reworded, unknown_functions
@@ -84,7 +85,9 @@ def compile_expression(source: str, environment: Environment, *, check: bool = T
         DefinitionError: with all errors of the expression; their pointers are `""`.
     """
     if not isinstance(source, str):
-        raise DefinitionError([Issue(pointer="", message=f"an expression is text, not {source!r:.60}", kind="type")])
+        raise DefinitionError(
+            [Issue(pointer="", message=f"an expression is text, not {excerpt_of(source, 60)}", kind="type")]
+        )
     try:
         outline = parser.parse(source)
     except ExpressionSyntaxError as error:
@@ -170,7 +173,7 @@ def _choice(outline: Outline, node: Choice, environment: Environment) -> Evaluat
             return then(scope)
         if chosen is False:
             return other(scope)
-        raise cel_library.CelError(f"the condition before '?' is {chosen!r:.60}, not true or false")
+        raise cel_library.CelError(f"the condition before '?' is {excerpt_of(chosen, 60)}, not true or false")
 
     return evaluate
 

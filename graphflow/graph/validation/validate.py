@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import DefinitionError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import (
     DEFAULT_INPUT_SCHEMA,
@@ -214,7 +215,9 @@ def _as_written(issues: Iterable[Issue], outdated: Found) -> Iterator[Issue]:
 
 def _no_object(data: Any) -> Issue:
     return Issue(
-        pointer="", message=f"a document is a JSON object, not {data!r:.60}", hint='begin with {"graphflow": "1"'
+        pointer="",
+        message=f"a document is a JSON object, not {excerpt_of(data, 60)}",
+        hint='begin with {"graphflow": "1"',
     )
 
 

@@ -26,6 +26,7 @@ from graphflow.models.remote.remote_model import RemoteModel, random_token
 from graphflow.models.remote.retry import Limits, retry_after_s
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
+from graphflow.models.remote.transport import tls_failure
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
@@ -226,6 +227,8 @@ class _LibraryTurn:
             return in_band_failure(provider, body, self._mask, progress=self._reader.progress)
         excerpt = self._mask(str(error)) or type(error).__name__
         text = f"provider {provider!r} failed {self._reader.progress}: {excerpt}"
+        if (tls_hint := tls_failure(error)) is not None:
+            return failure(f"{text}; {tls_hint}", "connection", provider, retryable=False, excerpt=excerpt)
         return failure(text, code or "connection", provider, excerpt=excerpt)
 
     async def drain(self) -> None:

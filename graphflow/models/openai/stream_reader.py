@@ -116,15 +116,16 @@ class TurnReader:
         """Reads a whole turn that came as one JSON body although a stream was asked for."""
         try:
             raw = read_json(body)
+            # Some servers wrap the body in a list, as Gemini's compatible endpoint does with errors.
+            if isinstance(raw, list) and raw:
+                raw = raw[0]
+            chunk = self._mend.chunk(whole_turn_chunk(raw)) if isinstance(raw, dict) else None
         except (ValueError, RecursionError):
             raise self.no_answer("a body that is not JSON", body) from None
-        # Some servers wrap the body in a list, as Gemini's compatible endpoint does with errors.
-        if isinstance(raw, list) and raw:
-            raw = raw[0]
-        if not isinstance(raw, dict):
+        if chunk is None:
             raise self.no_answer("JSON that is not a chat completion", body)
         self._finish_optional = True  # the body is closed, so nothing was cut off
-        self._take(self._mend.chunk(whole_turn_chunk(raw)), out)
+        self._take(chunk, out)
         if not isinstance(raw.get("choices"), list) or not raw["choices"]:
             raise self.no_answer("JSON without choices", body)
         self.done = True
@@ -136,10 +137,10 @@ class TurnReader:
             return None
         try:
             raw = read_json(data)
+            if isinstance(raw, dict):
+                return self._mend.chunk(lenient_chunk(raw))
         except (ValueError, RecursionError):
-            raw = None
-        if isinstance(raw, dict):
-            return self._mend.chunk(lenient_chunk(raw))
+            pass
         # Skipping a chunk of text loses a word; skipping one of a call's arguments could run another command.
         if len(self._calls) and not self.finished:
             excerpt = self._mask(data)
@@ -312,7 +313,7 @@ class TurnReader:
     def _truncated(self, beginning: bytes) -> ModelError:
         something = self._characters or self._reasoning_characters or len(self._calls)
         # The beginning of the body explains an empty stream (a proxy's page, say); after deltas it explains nothing.
-        excerpt = "" if something else self._mask(beginning)
+        excerpt = "" if something else self._mask(beginning, cut=True)
         text = f"the stream of provider {self._provider!r} ended without a finish reason {self.progress}"
         return failure(
             f"{text}: {excerpt}" if excerpt else text,

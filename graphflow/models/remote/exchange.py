@@ -176,7 +176,7 @@ class Exchange:
             self._head = head
             return
         self._head = None
-        self._shown = head[:_HEAD_BYTES]
+        self._shown = head
         if start in (b"{", b"["):
             # A request for a stream can still be answered by one JSON body, an error or a whole turn.
             body = await self._rest(head, MAX_BODY_BYTES)
@@ -249,10 +249,11 @@ class Exchange:
         endpoint = self._endpoint
         cause = endpoint.mask(str(error))
         if error.connecting:
-            text = f"provider {endpoint.provider!r} at {endpoint.place} can't be reached: {cause}; check the base URL"
+            text = f"provider {endpoint.provider!r} at {endpoint.place} can't be reached: {cause}; {error.hint}"
         else:
             text = f"the connection to provider {endpoint.provider!r} broke {self._reader.progress}: {cause}"
-        return failure(text, "connection", endpoint.provider, excerpt=cause)
+        # A refused certificate or address is refused again: a retry would only delay the error.
+        return failure(text, "connection", endpoint.provider, retryable=not error.lasting, excerpt=cause)
 
     def _too_slow(self, error: LimitReached) -> ModelError:
         provider, seconds = self._endpoint.provider, f"{error.seconds:g} s"

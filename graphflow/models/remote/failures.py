@@ -10,13 +10,12 @@ from typing import Any
 
 from graphflow.errors import ModelError
 from graphflow.json_data import whole_characters
-from graphflow.masking import MASK, mask_text
+from graphflow.masking import MASK, mask_cut, mask_text
 from graphflow.models.remote.loose_json import read_json
 
 EXCERPT_CHARACTERS = 500
 _READ = 8 * 1024
 """Length of a provider's text that is looked at; bodies may be megabytes."""
-_LONGEST_SECRET = 1024
 
 _HINTS = {
     400: "the provider refused the request; compare the model's name and options with its documentation",
@@ -49,19 +48,25 @@ class Masker:
         """`secrets` are values that this client sent (the key, header values)."""
         # Longest first: a secret that contains another one is replaced whole. Very short ones occur in ordinary words.
         self._secrets = tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
-        self._longest = max(_LONGEST_SECRET, *map(len, self._secrets), 0)
 
-    def __call__(self, text: str | bytes) -> str:
-        said = text[: _READ + self._longest]
+    def __call__(self, text: str | bytes, *, cut: bool = False) -> str:
+        """An excerpt of `text`; `cut` says that the provider's text went on, and may break off inside a secret."""
+        said, cut = text[:_READ], cut or len(text) > _READ
         if isinstance(said, bytes):
             said = said.decode("utf-8", "replace")
         for secret in self._secrets:
             said = said.replace(secret, MASK)
-        # The end of a text that goes on may be the head of a secret, which nothing recognizes any more.
-        if len(text) > _READ + self._longest:
-            said = said[: -self._longest]
+        if cut:
+            said = self._without_head(said)
+        said = " ".join(whole_characters(said).split())
         # Masked before the last cut, so that a secret at the edge isn't shown in half.
-        return mask_text(" ".join(whole_characters(said).split()))[:EXCERPT_CHARACTERS]
+        return (mask_cut(said) if cut else mask_text(said))[:EXCERPT_CHARACTERS]
+
+    def _without_head(self, text: str) -> str:
+        """`text` without an end that begins one of the secrets: nothing would recognize it any more."""
+        heads = (secret[:size] for secret in self._secrets for size in range(len(secret) - 1, 3, -1))
+        longest = max((len(head) for head in heads if text.endswith(head)), default=0)
+        return text[:-longest] + MASK if longest else text
 
 
 def _values(secrets: Sequence[str]) -> Iterator[str]:
@@ -110,7 +115,7 @@ def http_failure(
 def in_band_failure(provider: str, payload: Any, mask: Masker, *, progress: str, status: int = 200) -> ModelError:
     """The error that a provider put into a stream or body that began as a success."""
     said = _said_in(payload)
-    excerpt = mask(said.text or str(payload))
+    excerpt = mask(said.text or _text(payload))
     rate = said.status == 429 or _matches(said.kind, _RATE_KINDS)
     final = _matches(said.kind, _FINAL_KINDS) or (said.status is not None and not _status_retryable(said.status))
     return failure(
@@ -152,16 +157,23 @@ def _said_in(payload: Any) -> _Said:
     if isinstance(inner, str):
         return _Said(inner, *_kind(payload))
     if not isinstance(inner, dict):
-        return _Said(str(inner))
+        return _Said(_text(inner))
     text = inner.get("message") or inner.get("msg") or inner.get("detail") or ""
-    return _Said(text if isinstance(text, str) else str(text), *_kind(inner))
+    return _Said(_text(text), *_kind(inner))
 
 
 def _kind(data: Mapping[str, Any]) -> tuple[str, int | None]:
-    words = [str(data[k]) for k in ("code", "type", "status") if data.get(k) not in (None, "")]
+    words = [_text(data[k]) for k in ("code", "type", "status") if data.get(k) not in (None, "")]
     # A status inside the body: the HTTP status of an in-band error is 200 and says nothing.
     numbers = (int(w) for w in words if w.isascii() and w.isdigit() and len(w) == 3 and w[0] in "45")
     return " ".join(words), next(numbers, None)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except RecursionError:  # nested as deep as a decoder allows, which is deeper than Python's own texts go
+        return ""
 
 
 def _status_retryable(status: int) -> bool:

@@ -15,13 +15,26 @@ if TYPE_CHECKING:
     import httpx
 
 
+_DEEPEST = 8
+_LASTING_TLS = frozenset({
+    "WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    "TLSV1_ALERT_PROTOCOL_VERSION", "TLSV13_ALERT_CERTIFICATE_REQUIRED", "NO_SHARED_CIPHER", "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE", "TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE",
+})  # fmt: skip
+"""Reasons of OpenSSL that no later try changes: another protocol on the port, no common version, a certificate asked for."""
+
+
 class TransportError(Exception):
     """The connection failed or broke; the text says how, without address or headers."""
 
-    def __init__(self, message: str, *, connecting: bool) -> None:
+    def __init__(self, message: str, *, connecting: bool, hint: str = "", lasting: bool = False) -> None:
         super().__init__(message)
         self.connecting = connecting
         """Whether the request certainly never reached the provider."""
+        self.hint = hint
+        """What to do about it."""
+        self.lasting = lasting
+        """Whether the same happens again until somebody changes something."""
 
 
 class Response(Protocol):
@@ -75,7 +88,13 @@ class HttpxTransport:
             # These fail before a byte of the request is sent, so it can't have acted at the provider.
             early = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
             never = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | UnicodeEncodeError)
-            raise TransportError(_text(error), connecting=early or never) from error
+            tls_hint = tls_failure(error)
+            raise TransportError(
+                _text(error),
+                connecting=early or never,
+                hint=tls_hint or "check the base URL",
+                lasting=never or tls_hint is not None,
+            ) from error
         return _HttpxResponse(response)
 
     async def _client(self, loopback: bool) -> httpx.AsyncClient:
@@ -89,7 +108,8 @@ class HttpxTransport:
             try:
                 pool = self._pools[loopback] = _LoopClient(loopback)
             except (ValueError, ImportError) as error:  # a proxy in the environment that httpx can't use
-                raise TransportError(_text(error), connecting=True) from error
+                hint = "check the proxy in the environment (HTTPS_PROXY, ALL_PROXY)"
+                raise TransportError(_text(error), connecting=True, hint=hint, lasting=True) from error
             await pool.open()
         return pool.client
 
@@ -150,6 +170,23 @@ class _HttpxResponse:
     async def aclose(self) -> None:
         with contextlib.suppress(Exception):  # nobody can do anything about a close that fails
             await self._response.aclose()
+
+
+def tls_failure(error: BaseException) -> str | None:
+    """What to do where a TLS handshake failed for a reason that stays, at any depth of causes; None for all else."""
+    import ssl
+
+    seen: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if isinstance(seen, ssl.SSLCertVerificationError):
+            return (
+                f"the server's certificate was refused ({seen.verify_message}); if a private authority signed it, set"
+                " SSL_CERT_FILE to its certificates, and check host name and clock"
+            )
+        if isinstance(seen, ssl.SSLError) and seen.reason in _LASTING_TLS:
+            return "server and client found no common form of TLS; check whether the base URL is http:// or https://"
+        seen = None if seen is None else seen.__cause__ or seen.__context__
+    return None
 
 
 def _is_loopback(url: str) -> bool:

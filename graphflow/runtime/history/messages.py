@@ -19,6 +19,7 @@ from graphflow.checkpoints.record_decoder import RecordBody, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound, GraphflowError
 from graphflow.events import ContentSnapshot, RequestQuery
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.runtime.history.walk import Chain, chain_before, walk_back
@@ -79,7 +80,9 @@ async def turn_of(store: Checkpointer, thread_id: str, message_id: str) -> Turn:
             found = found or run_id == message_id or _has_block(body, message_id)
             if found and body.source == "input":
                 return Turn(message_id=run_id, checkpoint_id=record.id, chain=chain, record=record)
-    raise GraphflowError(f"no message of thread {thread_id!r} has the id {message_id!r:.160}", code="message_not_found")
+    raise GraphflowError(
+        f"no message of thread {thread_id!r} has the id {excerpt_of(message_id, 160)}", code="message_not_found"
+    )
 
 
 def _has_block(body: RecordBody, block_id: str) -> bool:
@@ -194,7 +197,7 @@ def _cut(chain: Chain, cursor: str | None) -> tuple[Chain, int]:
     for index, (number, last) in enumerate(chain):
         if number == lineage and 0 < ordinal <= last:
             return [*chain[:index], (lineage, ordinal)], given
-    rule = f"{cursor!r:.160} is not the cursor of an earlier page of this branch; leave it out to start over"
+    rule = f"{excerpt_of(cursor, 160)} is not the cursor of an earlier page of this branch; leave it out to start over"
     raise GraphflowError(f"cursor: {rule}", code="invalid_input", fields={"cursor": rule})
 
 

@@ -11,6 +11,7 @@ import msgspec
 from graphflow.capabilities import By, person_of
 from graphflow.checkpoints import codec
 from graphflow.errors import AnswerRefused, CodecError
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
 from graphflow.graph.definition.types import show
@@ -161,7 +162,7 @@ def _check_decision(interrupt: Interrupt, value: Any, allowed: tuple[str, ...]) 
         if name not in (known := _FIELDS[interrupt.kind]):
             from graphflow.suggestions import choose
 
-            raise _invalid(interrupt, f"{name!r:.80} is no field of this answer; {choose(str(name), known)}")
+            raise _invalid(interrupt, f"{excerpt_of(name)} is no field of this answer; {choose(str(name), known)}")
     decision = value.get("decision")
     if decision not in allowed:
         from graphflow.suggestions import meant

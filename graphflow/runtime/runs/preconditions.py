@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError, LimitExceeded, StateError, ThreadWaiting
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
 from graphflow.graph.core.machine import Machine
@@ -154,7 +155,7 @@ def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(budget, Mapping):
         raise _wrong("budget", f'limits by name, as {{"maxSteps": 20}}, not {show(budget)}')
     if unknown := [name for name in budget if name not in LIMITS]:
-        raise _wrong("budget", f"{unknown[0]!r:.80} is not a limit; {choose(unknown[0], LIMITS)}")
+        raise _wrong("budget", f"{excerpt_of(unknown[0])} is not a limit; {choose(unknown[0], LIMITS)}")
     given: dict[str, Any] = {}
     for name, value in budget.items():
         if value is None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
 
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.server.auth import caller_of, for_all_users, needs
 from graphflow.server.bodies import Id, JsonBody, body, schema
 from graphflow.server.envelope import success
@@ -57,7 +58,7 @@ async def remove(request: Request, rule_id: str) -> Response:
     app = application(request)
     await app.runs.ready()
     if not await app.rules.remove(rule_id):
-        raise GraphflowError(f"no standing rule has the id {rule_id!r:.160}", code="not_found")
+        raise GraphflowError(f"no standing rule has the id {excerpt_of(rule_id, 160)}", code="not_found")
     return success({"id": rule_id, "removed": True})
 
 

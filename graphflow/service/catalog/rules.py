@@ -10,6 +10,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError, GraphflowError
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.id_rule import is_id, unknown_id
@@ -124,7 +125,9 @@ class StandingRules:
                     raise _wrong("expires", f"{expires!r} has no zone; write 2026-01-31T12:00:00Z, or a duration: PT1H")
                 at = round(moment.timestamp() * 1000)
         except (ValueError, OverflowError):
-            raise _wrong("expires", f"{expires!r:.80} is neither an ISO duration (PT1H) nor a date-time") from None
+            raise _wrong(
+                "expires", f"{excerpt_of(expires)} is neither an ISO duration (PT1H) nor a date-time"
+            ) from None
         if at <= now:
             raise _wrong("expires", f"{expires!r} is past")
         return at
@@ -166,13 +169,13 @@ def _known(field: str, given: str, names: Iterable[str]) -> str:
     # A misspelt `deny` would deny nothing.
     if given not in (known := list(names)):
         what = "tool, or '*' for any" if field == "tool" else "agent"
-        raise _wrong(field, f"{given!r:.80} is no {what}; {choose(given, known)}")
+        raise _wrong(field, f"{excerpt_of(given)} is no {what}; {choose(given, known)}")
     return given
 
 
 def _decided(decision: str) -> str:
     if decision not in VERDICTS:
-        raise _wrong("decision", f"{decision!r:.80} is not one of {', '.join(VERDICTS)}")
+        raise _wrong("decision", f"{excerpt_of(decision)} is not one of {', '.join(VERDICTS)}")
     return decision
 
 
@@ -182,9 +185,9 @@ def _checked(args: str | None) -> str | None:
     try:
         found = condition_of(args)
     except DefinitionError as error:
-        raise _wrong("args", f"{args!r:.160}: {error.errors[0].message}") from None
+        raise _wrong("args", f"{excerpt_of(args, 160)}: {error.errors[0].message}") from None
     if found.type not in ("bool", "dyn"):
-        raise _wrong("args", f"{args!r:.160} gives {found.type}; a condition gives true or false")
+        raise _wrong("args", f"{excerpt_of(args, 160)} gives {found.type}; a condition gives true or false")
     return args
 
 

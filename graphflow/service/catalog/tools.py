@@ -7,6 +7,7 @@ from typing import Any
 
 from graphflow.checkpoints.loading import load_thread
 from graphflow.errors import GraphflowError, Issue
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.machine import ROOT
 from graphflow.messages import ToolMessage
 from graphflow.service.context import ServiceContext
@@ -109,7 +110,7 @@ def viewport(context: ServiceContext, key: str) -> Any:
     found = context.toolbox.viewports.get(key)
     if found is None:
         known = ", ".join(sorted(context.toolbox.viewports.by_key)) or "none"
-        raise GraphflowError(f"no viewport has the key {key!r:.160}; keys are {known}", code="not_found")
+        raise GraphflowError(f"no viewport has the key {excerpt_of(key, 160)}; keys are {known}", code="not_found")
     return {"html": found.content} if found.type == "html" else found.content
 
 
@@ -130,4 +131,4 @@ async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> di
         if isinstance(message, ToolMessage) and message.tool_call_id == tool_id:
             result = message.content if message.whole is None else message.whole
             return {"toolId": tool_id, "toolName": message.name, "result": result, "cut": message.whole is not None}
-    raise GraphflowError(f"chat {chat_id!r} has no result of a call {tool_id!r:.160}", code="not_found")
+    raise GraphflowError(f"chat {chat_id!r} has no result of a call {excerpt_of(tool_id, 160)}", code="not_found")

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 import msgspec
 
 from graphflow.events import STREAM_ENDS, TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset, in_families
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.stored_events import StoredLog, pruned_log
 from graphflow.runtime.runs.event_ring import RunLog, block_id
@@ -46,7 +47,7 @@ def parse_position(text: str | None) -> Position | None:
         return None
     match = _POSITION.fullmatch(text.strip())
     if match is None:
-        raise bad_argument("lastEventId", f"{text!r:.80} is not an event id: <epoch>-<seq>")
+        raise bad_argument("lastEventId", f"{excerpt_of(text)} is not an event id: <epoch>-<seq>")
     return Position(int(match[1]), int(match[2])) if int(match[2]) else None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphflow.addresses import special_range
+from graphflow.excerpts import excerpt_of
 
 if TYPE_CHECKING:
     import httpx
@@ -41,11 +42,11 @@ def parsed_url(url: str) -> httpx.URL:
     try:
         target = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:
-        raise RequestRefused(f"{url!r:.200} is not a URL: {error}") from None
+        raise RequestRefused(f"{excerpt_of(url, 200)} is not a URL: {error}") from None
     if target.scheme not in ("http", "https") or not target.host:
-        raise RequestRefused(f"{url!r:.200} is not an http or https URL")
+        raise RequestRefused(f"{excerpt_of(url, 200)} is not an http or https URL")
     if target.port is not None and not 0 < target.port < 65536:
-        raise RequestRefused(f"{url!r:.200} has the port {target.port}; ports are 1 to 65535")
+        raise RequestRefused(f"{excerpt_of(url, 200)} has the port {target.port}; ports are 1 to 65535")
     return target
 
 

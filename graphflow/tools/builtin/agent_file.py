@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from graphflow.errors import DefinitionError
+from graphflow.excerpts import excerpt_of
 from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolResult, failed
@@ -64,7 +65,7 @@ def agent_file_tool(files: AgentFiles) -> Tool:
         the mode, or in `config`, which is a whole agent file.
         """
         if not AGENT_ID.fullmatch(agentId):
-            message = f"agentId: {agentId!r:.80} is not an agent id"
+            message = f"agentId: {excerpt_of(agentId)} is not an agent id"
             return failed("INVALID_PARAM", message, "Use 1 to 64 letters, digits, _ and -.")
         config = _config(given, blocks)
         try:

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphflow.excerpts import excerpt_of
 from graphflow.http_headers import can_be_sent
 from graphflow.tools.builtin.addresses import (
     RequestRefused,
@@ -82,7 +83,7 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
         given = {name: value.strip() for name, value in (headers or {}).items()}
         if (bad := next((name for name, value in given.items() if not can_be_sent(name, value)), None)) is not None:
             return failed(
-                "INVALID_PARAM", f"header {bad!r:.200} can't be sent", "Names and values are printable ASCII."
+                "INVALID_PARAM", f"header {excerpt_of(bad, 200)} can't be sent", "Names and values are printable ASCII."
             )
         try:
             content = None if body is None else body.encode()
@@ -99,9 +100,13 @@ def http_tool(policy: HttpPolicy | None = None, resolve: Resolve = resolve_by_sy
             if sender.may_have_acted:
                 raise  # whether it did its work is unknown
             if not isinstance(error, TimeoutError | httpx.TimeoutException):
-                return failed("EXECUTION_ERROR", f"{url!r:.200} gave no answer: {error}", "Try another address.")
+                return failed(
+                    "EXECUTION_ERROR", f"{excerpt_of(url, 200)} gave no answer: {error}", "Try another address."
+                )
             return failed(
-                "TIMEOUT", f"{url!r:.200} gave no whole answer in {policy.timeout_s:g} s", "Try another address."
+                "TIMEOUT",
+                f"{excerpt_of(url, 200)} gave no whole answer in {policy.timeout_s:g} s",
+                "Try another address.",
             )
 
     return http_request
@@ -148,7 +153,7 @@ class _Sender:
                     method, body = ("HEAD" if method == "HEAD" else "GET"), None
                 self._came_from = f" ({target} redirected there)"
                 target = following
-        raise RequestRefused(f"more than {_MAX_REDIRECTS} redirects; the last led to {str(target)!r:.200}")
+        raise RequestRefused(f"more than {_MAX_REDIRECTS} redirects; the last led to {excerpt_of(str(target), 200)}")
 
     async def _request(
         self, client: httpx.AsyncClient, method: str, url: httpx.URL, headers: dict[str, str], body: bytes | None

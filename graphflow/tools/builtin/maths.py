@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from graphflow.excerpts import excerpt_of
 from graphflow.tools.port import tool
 from graphflow.tools.result import ToolResult, failed
 
@@ -56,7 +57,7 @@ async def math_eval(expression: str) -> dict[str, Any] | ToolResult:
     try:
         value = evaluate(expression)
     except (_NotEvaluated, ArithmeticError, ValueError, TypeError) as error:
-        return failed("INVALID_PARAM", f"{expression[:100]!r} has no value: {error}", "Fix the expression.")
+        return failed("INVALID_PARAM", f"{excerpt_of(expression, 100)} has no value: {error}", "Fix the expression.")
     exact = isinstance(value, int) and abs(value) > _EXACT
     return {"expression": expression, "result": str(value) if exact else value}
 
@@ -101,7 +102,7 @@ def _value(node: ast.expr) -> Number:
             return _bounded(_FUNCTIONS[name](*[_value(arg) for arg in args]))
         case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)):
             raise _NotEvaluated(f"{name!r} is not known; names are {', '.join([*_CONSTANTS, *_FUNCTIONS])}")
-    raise _NotEvaluated(f"{ast.unparse(node)[:60]!r} is not arithmetic")
+    raise _NotEvaluated(f"{excerpt_of(ast.unparse(node), 60)} is not arithmetic")
 
 
 def _power(base: Number, exponent: Number) -> Number:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from graphflow.excerpts import excerpt_of
 from graphflow.tools.workspace.protected import Guard, Identity, ProtectedFiles, identity
 from graphflow.tools.workspace.refusals import FileRefused, Swapped, missing, of_error, outside, protected
 from graphflow.tools.workspace.system import PASS, System
@@ -60,16 +61,16 @@ def checked(path: object) -> str:
         FileRefused: it is no path.
     """
     if not isinstance(path, str) or not path:
-        raise FileRefused("INVALID_PARAM", f"{path!r:.80} is not a path: a path is a text that is not empty")
+        raise FileRefused("INVALID_PARAM", f"{excerpt_of(path)} is not a path: a path is a text that is not empty")
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError:
-        raise FileRefused("INVALID_PARAM", f"{path!r:.80} is not a path: it holds half a character") from None
+        raise FileRefused("INVALID_PARAM", f"{excerpt_of(path)} is not a path: it holds half a character") from None
     if b"\0" in encoded:
-        raise FileRefused("INVALID_PARAM", f"{path!r:.80} is not a path: it holds a NUL byte")
+        raise FileRefused("INVALID_PARAM", f"{excerpt_of(path)} is not a path: it holds a NUL byte")
     if len(encoded) > MAX_BYTES or any(len(name) > MAX_NAME for name in encoded.split(b"/")):
         rule = f"a path has at most {MAX_BYTES} bytes, each name in it {MAX_NAME}"
-        raise FileRefused("INVALID_PARAM", f"{path[:80]!r}… is not a path: {rule}")
+        raise FileRefused("INVALID_PARAM", f"{excerpt_of(path)}… is not a path: {rule}")
     return path
 
 
