@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from graphflow import Bounds, CompiledGraph, load_graph
+from graphflow import Bounds, CompiledGraph, Context, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
+from tests.launching import launch
+from tests.patience import PATIENCE_S
 from tests.runtime.branches import STATE, document
 
 ASKS: dict[str, Any] = {"ask": {"message": "item ${item}?", "holdMs": 0}, "set": {"results": "[answer]"}, "next": "end"}
@@ -77,6 +79,27 @@ async def test_a_branch_that_waits_frees_its_place_so_all_questions_are_asked(st
     assert [i.path for i in waiting.interrupts] == [f"fan#1[{n}]" for n in range(5)]
     done = await app.answer("t", {i.id: i.path for i in reversed(waiting.interrupts)})
     assert (done.status, list(done.state["results"])) == ("completed", [f"fan#1[{n}]" for n in range(5)])
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["a branch", "a subgraph of a branch"])
+async def test_a_branch_that_waits_frees_its_place_also_while_its_process_holds_the_question(
+    store: Checkpointer, below: bool
+) -> None:
+    async def ask(state: Any, ctx: Context) -> None:
+        await ctx.ask("which?", schema={"type": "string"})
+
+    act: dict[str, Any] = {"use": "node:ask", "next": "end"}
+    inner = {"graph": {"graphflow": "1", "start": "act", "nodes": {"act": act}}}
+    nodes = {"fan": {"map": "state.items", "as": "item", "do": inner if below else "act", "max": 1, "next": "end"}}
+    app = load_graph(
+        document(nodes if below else {**nodes, "act": act}, state=of(3)), checkpointer=store, nodes={"ask": ask}
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        live = await launch(app, {}, "t")
+        while len(asked := list(live.executor.machine.interrupts)) < 3:
+            await asyncio.sleep(0)
+        done = await app.answer("t", dict.fromkeys(asked, "this"))
+    assert done.status == "completed"
 
 
 async def test_a_branch_of_which_all_that_is_open_waits_frees_its_place_too(store: Checkpointer) -> None:

@@ -46,9 +46,14 @@ class AnswerWaiters:
         self.released = False
         """The process has stopped waiting: the thread waits on without it."""
 
+    @property
+    def may_hold(self) -> bool:
+        """Whether this process waits for answers at all."""
+        return not self.released and self._hold_ms != 0
+
     def time_of(self, interrupt: Interrupt) -> int:
         """How long this process waits for an answer to the interrupt, in ms."""
-        if self.released or self._hold_ms == 0:
+        if not self.may_hold:
             return 0
         return self._hold_ms if interrupt.hold_ms is None else interrupt.hold_ms
 

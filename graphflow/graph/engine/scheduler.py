@@ -63,6 +63,18 @@ class Scheduler:
         del self.ready[number]
         return number
 
+    def makes_room(self) -> bool:
+        """Whether a branch waits for a place that the only ready node frees when it asks, and waits in this process."""
+        if not self._waiters.may_hold:
+            return False  # it is left as soon as it asks
+        frames = self._run.machine.frames
+        frame = frames[next(iter(self.ready))]
+        while frame.parent >= 0:
+            frame = frames[frame.parent]
+            if frame.join is not None and frame.join.pending:
+                return True
+        return False
+
     # --- tasks
 
     async def run_here(self) -> None:
