@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 FIXED: frozenset[type] = frozenset({int, float, bool, type(None)})
 """Types whose values are small; an `int` of many digits is looked at all the same."""
@@ -42,7 +43,11 @@ def size_of(value: Any, limit: int) -> int:
             total += _NUMBER if kind is not int else 1 + (value.bit_length() >> 3)
         # Before the abstract classes, which cost more to ask for: most values that are large are messages.
         elif isinstance(value, msgspec.Struct):
-            rest += [part for name in value.__struct_fields__ if (part := getattr(value, name)) is not None]
+            for part in astuple(value):
+                if part and type(part) is str and part.isascii():
+                    total += 1 + len(part)
+                elif part:
+                    rest.append(part)
         elif kind is tuple or kind is list:
             total += len(value)
             if value and total <= limit:

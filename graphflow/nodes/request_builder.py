@@ -93,14 +93,16 @@ def messages_of(
     if system := system_prompt(given.get("systemPrompt") or "", tools, given.get("output")):
         out.append(SystemMessage(content=system))
     for message in source:
-        if type(message) not in MESSAGE_TYPES:
-            message = from_wire(message)
-        # Exact types: the loop runs over the whole history for each call.
-        kind = type(message)
-        if kind is AIMessage and message.status in PARTIAL:
-            continue
-        if kind is HumanMessage and message.references:
-            message = _with_references(message)
+        # Exact types, the most frequent first: the loop runs over the whole history for each call.
+        if (kind := type(message)) is not ToolMessage:
+            if kind not in MESSAGE_TYPES:
+                message = from_wire(message)
+                kind = type(message)
+            if kind is AIMessage:
+                if message.status is not None and message.status in PARTIAL:
+                    continue
+            elif kind is HumanMessage and message.references:
+                message = _with_references(message)
         out.append(message)
     if whole:
         out += closed

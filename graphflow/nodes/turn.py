@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -89,39 +89,43 @@ class CallIds:
             again, so they follow from the node run alone.
     """
 
-    __slots__ = ("_ctx", "_messages", "_recorded", "_taken")
+    __slots__ = ("_ctx", "_known", "_messages", "_new", "_recorded")
 
     def __init__(self, ctx: NodeRun, messages: Sequence[Message], *, recorded: bool) -> None:
         self._ctx, self._messages, self._recorded = ctx, messages, recorded
-        self._taken: set[str] | None = None
+        self._known: Callable[[str], bool] | None = None
+        self._new: set[str] = set()
+        """Ids of this turn."""
 
     async def own(self, delta: ToolCallDelta) -> ToolCallDelta:
         """The delta with an id of its own, where it begins a call."""
         if delta.id is None:
             return delta
-        taken = self._taken
-        if taken is None:
-            taken = self._taken = await self._known()
-        given = unlike(delta.id, taken)
-        taken.add(given)
+        if self._known is None:
+            self._known = await self._find_known()
+        known, new = self._known, self._new
+        given = free_id(delta.id, lambda call_id: call_id in new or known(call_id))
+        new.add(given)
         return delta if given == delta.id else msgspec.structs.replace(delta, id=given)
 
-    async def _known(self) -> set[str]:
+    async def _find_known(self) -> Callable[[str], bool]:
+        if self._recorded:
+            return await self._ctx.calls_beside(self._messages)
+        # Of the conversation and the node run alone: entered again, it finds the same.
         known = {call.id for message in self._messages if isinstance(message, AIMessage) for call in message.tool_calls}
-        known |= self._ctx.keys.calls
-        return known | await self._ctx.known_calls() if self._recorded else known
+        return (known | self._ctx.keys.calls).__contains__
 
     def keep(self, message: AIMessage) -> None:
         """The turn is whole: its calls have their ids."""
         self._ctx.note_calls(call.id for call in message.tool_calls)
 
 
-def unlike(call_id: str, taken: Iterable[str]) -> str:
+def free_id(call_id: str, taken: Callable[[str], bool]) -> str:
     """The id, or if it is taken one with a number that isn't."""
-    if call_id not in taken:
+    if not taken(call_id):
         return call_id
     number = 2
-    while (other := f"{call_id[:_LONGEST]}_{number}") in taken:
+    while taken(other := f"{call_id[:_LONGEST]}_{number}"):
         number += 1
     return other
 

@@ -18,7 +18,7 @@ from graphflow.models.deltas import Delta, ToolCallDelta
 from graphflow.models.options import ChatOptions
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.modes.definition import BLOCKS
-from graphflow.nodes.turn import unlike
+from graphflow.nodes.turn import free_id
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import FakeIds, collect
 
@@ -193,8 +193,8 @@ async def test_one_turn_with_two_calls_of_one_id_runs_both_and_asks_about_both()
     [((), "call_0"), (("call_0",), "call_0_2"), (("call_0", "call_0_2"), "call_0_3"), (("call_1",), "call_0")],
 )
 def test_an_id_that_is_taken_gets_the_next_number(taken: tuple[str, ...], given: str) -> None:
-    assert unlike("call_0", taken) == given
+    assert free_id("call_0", taken.__contains__) == given
 
 
 def test_a_long_id_stays_within_what_providers_take() -> None:
-    assert len(unlike("x" * 40, {"x" * 40})) <= 40
+    assert len(free_id("x" * 40, {"x" * 40}.__contains__)) <= 40

@@ -44,6 +44,10 @@ class Rules(Protocol):
     def passes(self) -> Mapping[str, frozenset[type]]:
         """Key → types whose values fit as they are, of a log those of its items; a write of such values alone is not checked."""
 
+    @property
+    def leaves_alone(self) -> frozenset[str]:
+        """Keys whose writes `checked` never looks at."""
+
     def plain(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Written values as a machine keeps them: instances of declared classes as plain data."""
 
@@ -85,6 +89,7 @@ class SchemaRules:
         lists = {key: schema for key, schema in schemas.items() if properties[key].get("x-reducer") in LOG_REDUCERS}
         self._items = {key: compile_schema(schema["items"]) for key, schema in lists.items() if "items" in schema}
         self._bounded = {key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items"}}
+        self.leaves_alone = frozenset(properties.keys() - schemas.keys())
 
     converts = False
 
@@ -223,7 +228,7 @@ def channel_of(key: str, schema: Mapping[str, Any], find_reducer: Callable[[str]
 class StateSchema:
     """The keys of one graph, and how writes to them combine."""
 
-    __slots__ = ("_appended", "_plain", "_sizes", "channels", "plain", "rules")
+    __slots__ = ("_appended", "_plain", "_sizes", "_unchecked", "channels", "plain", "rules")
 
     def __init__(
         self, channels: Iterable[Channel], rules: Rules | None = None, value_bytes: int = DEFAULTS.value_bytes
@@ -242,6 +247,7 @@ class StateSchema:
             for table in (self._plain, self._appended):
                 if key in table:  # every other key has a reducer, which decides what is written
                     table[key] &= types
+        self._unchecked = frozenset[str]() if rules is None else rules.leaves_alone
         self.plain = rules.plain if rules is not None and rules.converts else None
         """See `Rules.plain`; None where it changes nothing."""
 
@@ -269,10 +275,11 @@ class StateSchema:
                 elif kind not in FIXED:
                     size += self._sizes.value(key, value)
                 continue
-            if key not in replace and self._append(key, value, update):
+            if key in self._appended and key not in replace and self._append(key, value, update):
                 size += self._sizes.items(key, value)
                 continue
-            rules = self.rules
+            if key not in self._unchecked:
+                rules = self.rules
             channel = self.channels.get(key)
             if channel is None:
                 known = ", ".join(sorted(self.channels)) or "none"
@@ -285,8 +292,12 @@ class StateSchema:
                 _replace(channel, value, update)
             else:
                 _REDUCERS.get(channel.reduce, self._reduce_function)(channel, state.get(key), value, update)
-            size += self._sizes.entries(key, update.logs.get(key, ()))
-            size += self._sizes.items(key, update.merges.get(key, {}).values())
+            if channel.is_log:
+                size += self._sizes.entries(key, update.logs.get(key, ()))
+            elif key in update.merges:
+                size += self._sizes.items(key, update.merges[key].values())
+            elif key in replace:
+                size += self._sizes.value(key, update.sets[key])
         if rules is not None:
             update = rules.checked(state, update)
         update.size += size
@@ -304,7 +315,7 @@ class StateSchema:
         update = Update({}, {}, {})
         rules: Rules | None = None
         for key, values in writes.items():
-            if self._append(key, values, update):
+            if key in self._appended and self._append(key, values, update):
                 continue
             rules = self.rules
             channel = self.channels[key]
@@ -326,8 +337,7 @@ class StateSchema:
 
     def _append(self, key: str, values: Any, update: Update) -> bool:
         """Adds items that the log takes as they are; False, and nothing is done, where `_REDUCERS` has to look at them."""
-        types = self._appended.get(key)
-        if types is None or type(values) is not list or not types.issuperset(map(type, values)):
+        if type(values) is not list or not self._appended[key].issuperset(map(type, values)):
             return False
         if values:
             update.logs[key] = [("+", item) for item in values]

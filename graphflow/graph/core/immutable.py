@@ -257,6 +257,8 @@ def _frozen_items(items: Sequence[Any]) -> Sequence[Any]:
 
 def thaw(value: Any) -> Any:
     """A plain, mutable JSON-like copy: for people and other libraries."""
+    if type(value) in ATOMS:  # most are, and the abstract classes cost more to ask for
+        return value
     if isinstance(value, Mapping):
         return {k: thaw(v) for k, v in value.items()}
     if isinstance(value, ListView | list | tuple):

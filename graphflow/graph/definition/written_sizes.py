@@ -41,4 +41,10 @@ class WrittenSizes:
 
     def entries(self, key: str, entries: Iterable[tuple[Any, ...]]) -> int:
         """As `items`, of entries of a log."""
-        return self.items(key, [item for entry in entries for item in (entry[1] if entry[0] == "*" else entry[-1:])])
+        size = 0
+        for entry in entries:
+            if entry[0] == "*":
+                size += self.items(key, entry[1])
+            else:  # of one that removes an item this is its position
+                size += 8 + self.value(key, entry[-1])
+        return size

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,6 +35,7 @@ from graphflow.graph.engine.suspension import (
     is_suspension,
 )
 from graphflow.graph.engine.usage_meter import UsageMeter
+from graphflow.messages import Message
 
 EFFECTS = ("write", "read", "none")
 
@@ -144,12 +145,12 @@ class NodeRun(UsageMeter):
         if self.alive:
             self.blocks.whole_call(call_id, name, arguments, action=action, **facts)
 
-    async def known_calls(self) -> set[str]:
-        """Ids of the run's calls that have a result, wait for a person, or belong to a whole turn of this epoch."""
-        told = self._run.events.calls
-        await told.learn()
+    async def calls_beside(self, messages: Sequence[Message]) -> Callable[[str], bool]:
+        """Whether an id is taken: by the conversation, or by a call that has a result, waits, or was whole in this epoch."""
+        told, own = self._run.events.calls, self.keys.calls
+        await told.learn(messages)
         asked = {interrupt.tool_id for interrupt in self._run.machine.interrupts.values() if interrupt.tool_id}
-        return asked.union(told.answered, told.given)
+        return lambda call_id: call_id in told.given or call_id in own or call_id in told.answered or call_id in asked
 
     def note_calls(self, call_ids: Iterable[str]) -> None:
         """A turn of a model is whole, and these are its calls."""

@@ -193,6 +193,8 @@ class StateRules:
         self.passes: Mapping[str, frozenset[type]] = {
             key: frozenset() if self._together is not None else field.written_as_is for key, field in fields.items()
         }
+        messages = [key for key, field in fields.items() if field.reduce == "messages"]
+        self.leaves_alone = frozenset(messages if self._together is None else ())
         # Of a `TypedDict` an append channel stays the window that it is, unless its items have a class.
         self._converted = [key for key, field in self._lazy.items() if field.classes or not field.is_log]
         self.shows = not mapping or bool(self._converted)
