@@ -1,8 +1,13 @@
-"""The approval modes of tool calls: one list for settings, agent files and the tool runner (spec 8.5)."""
+"""How tool calls are approved: the modes of settings, agent files and the tool runner, and approval by several people (spec 8.5).
+
+Several people are asked one after another, each by a question of its own. The payload of a question says who has approved
+so far: `approval: {by, count, approvals: [{by, interruptId}], edited?: {by, arguments}}`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -25,3 +30,45 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def is_special(self) -> bool:
         """Whether not just anybody alone approves."""
         return self.by == "other" or self.count > 1
+
+
+def people_in(payload: Any) -> Mapping[str, Any]:
+    """What a question about a call says of the people who approve it; empty where anybody alone does."""
+    people = payload.get("approval") if isinstance(payload, Mapping) else None
+    return people if isinstance(people, Mapping) else {}
+
+
+def with_approvals(
+    payload: Mapping[str, Any], given: Sequence[Mapping[str, str]], edited: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The payload of the question for the next person.
+
+    Args:
+        payload: of any of the questions.
+        given: who has approved, and under which question.
+        edited: who has edited the arguments, and as they were asked about first.
+    """
+    people = people_in(payload)
+    now = {"by": people["by"], "count": people["count"], "approvals": list(given)}
+    message = str(payload["message"]).removesuffix(_counted(people)) + _counted(now)
+    return {**payload, "message": message, "approval": now if edited is None else {**now, "edited": edited}}
+
+
+def after_answer(payload: Mapping[str, Any], arguments: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload once one person has approved, or has edited the arguments, which the others approve anew.
+
+    Args:
+        arguments: as this person was shown them.
+    """
+    people = people_in(payload)
+    given, edited = people["approvals"], people.get("edited")
+    one = {"by": str(answer["by"]), "interruptId": str(answer["interruptId"])}
+    if answer["decision"] == "edit":
+        given, edited = (), {"by": one["by"], "arguments": arguments if edited is None else edited["arguments"]}
+    return with_approvals(payload, [*(each for each in given if each["by"] != one["by"]), one], edited)
+
+
+def _counted(people: Mapping[str, Any]) -> str:
+    if people["count"] == 1 or "approvals" not in people:
+        return ""
+    return f" ({len(people['approvals'])} of {people['count']} approvals)"

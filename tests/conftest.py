@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.postgres_server import PostgresServer
 from tests.streams import watched_streams
 
 TESTS = Path(__file__).parent
+OpenStore = Callable[[], Checkpointer]
 
 use_memory()
 
@@ -87,6 +88,26 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     yield made
     await made.close()
     if request.param == "postgres":
+        schemas.empty()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
+    """Opens one store again and again, as several processes do."""
+    schemas: Schemas | None = request.getfixturevalue("schemas") if request.param == "postgres" else None
+    schema = schemas.take() if schemas else ""
+    made: list[Checkpointer] = []
+
+    def open_again() -> Checkpointer:
+        made.append(
+            PostgresCheckpointer(schemas.url, schema=schema) if schemas else SqliteCheckpointer(tmp_path / "t.db")
+        )
+        return made[-1]
+
+    yield open_again
+    for store in made:
+        await store.close()
+    if schemas:
         schemas.empty()
 
 

@@ -1,6 +1,6 @@
 """Who may decide about a tool call that waits for approval (spec 8.5): checked wherever an answer comes from.
 
-The question itself says so: its role is `admin`, or its payload has `approval: {by, count, approvals}`.
+The question itself says so: its role is `admin`, or its payload has `approval` (see `approval_mode`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.approval_mode import people_in
 from graphflow.capabilities import Person, askers
 from graphflow.errors import AnswerRefused
 from graphflow.graph.core.machine import Interrupt, Machine
@@ -17,15 +18,19 @@ ADMIN = "admin"
 
 
 def rule_of(interrupt: Interrupt) -> Mapping[str, Any]:
-    """`{by?, count?, approvals?}` of an approval that not just anybody decides about; empty for any other question."""
-    payload = interrupt.payload
-    rule = payload.get("approval") if interrupt.kind == "approval" and isinstance(payload, Mapping) else None
-    return rule if isinstance(rule, Mapping) else {}
+    """Of an approval that not just anybody decides about; empty for any other question."""
+    return people_in(interrupt.payload) if interrupt.kind == "approval" else {}
 
 
 def known_ids(interrupt: Interrupt) -> tuple[str, ...]:
-    """The ids under which people know the question: its own, and those under which others have approved before."""
-    return (interrupt.id, *(str(given["interruptId"]) for given in rule_of(interrupt).get("approvals", ())))
+    """The ids under which people know the question: its own, and those under which others have approved the same call.
+
+    Under the id at which somebody has edited the arguments others have seen those before the edit.
+    """
+    rule = rule_of(interrupt)
+    editor = rule.get("edited", {}).get("by")
+    earlier = (str(given["interruptId"]) for given in rule.get("approvals", ()) if given["by"] != editor)
+    return (interrupt.id, *earlier)
 
 
 def check_approver(machine: Machine, interrupt: Interrupt, person: Person) -> None:

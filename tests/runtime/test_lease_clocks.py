@@ -16,9 +16,9 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.lease import ThreadLease
 from graphflow.runtime.runs.live_runs import registry_of
 from graphflow.runtime.runs.store_time import Moment
+from tests.conftest import OpenStore
 from tests.launching import launch
 from tests.patience import PATIENCE_S
-from tests.runtime.conftest import OpenStore
 from tests.runtime.graphs import Counter, chain
 
 LEASE_MS = 200

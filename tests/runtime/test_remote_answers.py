@@ -11,9 +11,9 @@ from graphflow import AnswerRefused
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.queue_codec import HandedAnswer, encode_queued
 from graphflow.runtime.runs import live_runs
+from tests.conftest import OpenStore
 from tests.launching import launch
 from tests.patience import PATIENCE_S
-from tests.runtime.conftest import OpenStore
 from tests.runtime.test_live_answers import DONE, Review
 
 Open = Callable[[], CompiledGraph]

@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
+from graphflow.approval_mode import people_in, with_approvals
 from graphflow.capabilities import narrowed
 from graphflow.errors import StateError
 from graphflow.graph.core.commands import Backoff, CancelNode, Ended, Finished, Request, Resolve, RunNode, Started
 from graphflow.graph.core.fan_out import all_awake
-from graphflow.graph.core.machine import ROOT, Frame
+from graphflow.graph.core.immutable import digest_of, freeze
+from graphflow.graph.core.machine import ROOT, Frame, Interrupt
 from graphflow.graph.core.node_lifecycle import (
     branches,
     breaks,
@@ -205,7 +207,7 @@ def _ask_anew(work: UnitOfWork, *, same_run: bool) -> None:
     """Issues every open interrupt anew, under an id of the new checkpoint: an old answer is stale (E8)."""
     for interrupt in list(work.open_interrupts().values()):
         again = msgspec.structs.replace(
-            interrupt,
+            _from_the_start(interrupt),
             id=work.new_interrupt_id(),
             run_id=work.fields["run_id"],
             reissue_of=interrupt.id,
@@ -216,6 +218,21 @@ def _ask_anew(work: UnitOfWork, *, same_run: bool) -> None:
         work.put_interrupt(again.id, again)
         work.commands.append(Resolve(interrupt, "reissued"))
         work.commands.append(Request(again))
+
+
+def _from_the_start(interrupt: Interrupt) -> Interrupt:
+    """The question as the first of several people was asked it: the answers of the others stay behind, too (E8)."""
+    people = people_in(interrupt.payload) if interrupt.kind == "approval" else {}
+    if not people.get("approvals"):
+        return interrupt
+    arguments = people["edited"]["arguments"] if "edited" in people else interrupt.arguments
+    return msgspec.structs.replace(
+        interrupt,
+        key=interrupt.key.rpartition("/")[0],
+        payload=freeze(with_approvals(interrupt.payload, ())),
+        arguments=arguments,
+        digest=digest_of([interrupt.tool_name, arguments]),
+    )
 
 
 def _rest(work: UnitOfWork) -> None:

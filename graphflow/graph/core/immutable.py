@@ -7,10 +7,13 @@ value passes by identity. An append channel is a `ListView`: a window on a list 
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, NoReturn, TypeVar, overload
+
+import msgspec
 
 from graphflow.errors import StateError
 from graphflow.messages import MESSAGE_TYPES
@@ -353,3 +356,10 @@ def copied(table: MutableMapping[int, V]) -> MutableMapping[int, V]:
         return dict(table)
     assert isinstance(table, ChunkedTable)
     return table.copy()
+
+
+def digest_of(value: Any) -> str:
+    """A short digest of JSON-like data, the same for equal data."""
+    # Key order must not matter: a digest from before a crash is compared with one made after it.
+    data = msgspec.json.encode(thaw(value), enc_hook=repr, order="deterministic")
+    return hashlib.blake2b(data, digest_size=12).hexdigest()

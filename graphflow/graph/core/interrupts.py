@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from graphflow.approval_mode import after_answer, people_in
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.commands import CancelNode, Ended, Resolve, RunNode
 from graphflow.graph.core.control import stop
+from graphflow.graph.core.immutable import digest_of, freeze
 from graphflow.graph.core.machine import ROOT, WAITS, Interrupt, Operation, of_frame
 from graphflow.graph.core.node_lifecycle import ask, begin, branches, enter, fail, finish_frame, succeed
 from graphflow.graph.core.route_trace import PendingMove, passing_refs, seen
@@ -52,7 +54,42 @@ def on_answered(work: UnitOfWork, tick: Answered) -> None:
         branches.woken(work, interrupt.frame)
         succeed(work, interrupt.frame, tick.answer, answer=tick.answer)
     else:
+        if interrupt.kind == "approval" and tick.decision in ("approve", "edit"):
+            _ask_the_next(work, interrupt, tick)
         _record_answer(work, interrupt, tick)
+
+
+def _ask_the_next(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:
+    """Asks the next of several people who approve a call.
+
+    By the commit that records the answer before, not when the node comes there: an answer that comes right behind it, or
+    with it, finds the question that it means.
+    """
+    people = people_in(interrupt.payload)
+    if people.get("count", 1) == 1:
+        return
+    payload = after_answer(interrupt.payload, interrupt.arguments, tick.answer)
+    if len(payload["approval"]["approvals"]) >= people["count"]:
+        return
+    arguments = tick.answer["arguments"] if tick.decision == "edit" else interrupt.arguments
+    first, _, number = interrupt.key.rpartition("/") if people["approvals"] else (interrupt.key, "", "1")
+    work.ask(
+        msgspec.structs.replace(
+            interrupt,
+            id=work.new_interrupt_id(),
+            key=nth_approval(first, int(number) + 1),
+            payload=freeze(payload),
+            arguments=freeze(arguments),
+            digest=digest_of([interrupt.tool_name, arguments]),
+            opened_at=tick.at,
+            reissue_of=None,
+        )
+    )
+
+
+def nth_approval(key: str, number: int) -> str:
+    """The key of the question for the n-th person; not with `#`, which numbers calls of one id."""
+    return key if number == 1 else f"{key}/{number}"
 
 
 def _record_answer(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> None:

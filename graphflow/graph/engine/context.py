@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
-
-import msgspec
 
 from graphflow.arguments import checked
 from graphflow.errors import NodeFailed
 from graphflow.events import NodeProgress
 from graphflow.excerpts import excerpt_of
-from graphflow.graph.core.immutable import thaw
+from graphflow.graph.core.immutable import digest_of
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.light_event import DONE, MaybeReady
@@ -33,13 +30,6 @@ class Goto:
     def __init__(self, node: str, update: Mapping[str, Any] | None = None) -> None:
         self.node = node
         self.update = update
-
-
-def digest_of(value: Any) -> str:
-    """A short digest of JSON-like data, the same for equal data."""
-    # Key order must not matter: a digest from before a crash is compared with one made after it.
-    data = msgspec.json.encode(thaw(value), enc_hook=repr, order="deterministic")
-    return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 class Context:

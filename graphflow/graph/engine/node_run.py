@@ -16,7 +16,7 @@ import msgspec
 
 from graphflow.arguments import checked
 from graphflow.errors import CodecError, NodeFailed
-from graphflow.graph.core.immutable import State, freeze, thaw
+from graphflow.graph.core.immutable import State, digest_of, freeze, thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Operation
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import NodeAsked, OperationRecorded, timed
@@ -24,7 +24,7 @@ from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine import outcomes
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.blocks import Blocks
-from graphflow.graph.engine.context import Context, digest_of
+from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.operation_keys import OperationKeys
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import (

@@ -16,9 +16,9 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record, Span
 from graphflow.errors import EffectsNeedChoice, GraphflowError
+from graphflow.graph.core.immutable import digest_of
 from graphflow.graph.core.machine import Machine, Operation
 from graphflow.graph.definition.old_words import EFFECT_CHOICES
-from graphflow.graph.engine.context import digest_of
 
 Choice = Literal["reuse", "rerun", "undo", "assume_undone"]
 Choices = str | Mapping[str, str] | None

@@ -11,12 +11,11 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, error_dict, text_of
-from graphflow.graph.core.immutable import thaw
+from graphflow.graph.core.immutable import digest_of, thaw
 from graphflow.graph.core.machine import ROOT, Operation, all_frames
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import OperationRecorded
 from graphflow.graph.core.transition import advance
-from graphflow.graph.engine.context import digest_of
 from graphflow.graph.engine.suspension import is_cut_off
 from graphflow.messages import AIMessage
 from graphflow.runtime.history.effects import UNDO, Effect, read_body, result_of

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphflow.approval_mode import ApprovalRule
-from graphflow.graph.engine.context import digest_of
+from graphflow.approval_mode import ApprovalRule, after_answer, people_in, with_approvals
+from graphflow.graph.core.immutable import digest_of
+from graphflow.graph.core.interrupts import nth_approval
 from graphflow.runtime.approvers import ADMIN
 from graphflow.tools.context import RunnerContext, Terminated
 from graphflow.tools.port import Tool
@@ -90,8 +91,8 @@ async def ask_approval(
 ) -> Approved | ToolResult:
     """The decision on one call, by one person or several: go on with these arguments, or the call's result.
 
-    Several are asked one after another, so that each approval is durable before the next question; the first who does not
-    approve decides. Arguments that one has edited are approved anew by all others.
+    Several are asked one after another; the first who does not approve decides. Arguments that one has edited are approved
+    anew by all others. The commit of an answer opens the next question, which the node then finds.
 
     Args:
         tool: the tool.
@@ -104,56 +105,35 @@ async def ask_approval(
     Raises:
         Terminated: the person ended the run.
     """
-    given: list[dict[str, str]] = []
+    message = f"Run {tool.name}?" if tool.approval_hint is None else f"Run {tool.name}? {tool.approval_hint}"
+    payload: dict[str, Any] = {"message": message, "description": tool.spec.description, "effects": tool.effects}
+    if rule.is_special:
+        payload = with_approvals({**payload, "approval": {"by": rule.by, "count": rule.count}}, ())
     edited, number = False, 0
     while True:
         number += 1
-        # Not `#`, which numbers calls of one id.
-        asked = approval_key(key) if number == 1 else f"{approval_key(key)}/{number}"
-        answer = await _ask_one(tool, call_id, arguments, ctx, asked, rule, given)
+        answer: Mapping[str, Any] = await ctx.ask(
+            payload["message"],
+            kind="approval",
+            key=nth_approval(approval_key(key), number),
+            schema=answer_schema(tool),
+            payload=payload,
+            tool_id=call_id,
+            tool_name=tool.name,
+            arguments=arguments,
+            hold_ms=tool.hold_ms,
+            role=ADMIN if tool.is_guarded else None,
+            # Without the description, which may change while a person decides.
+            digest=digest_of([tool.name, arguments]),
+        )
         decision = _decided(tool, arguments, answer)
-        if isinstance(decision, ToolResult):
+        if isinstance(decision, ToolResult) or rule.count == 1:
             return decision
+        payload = after_answer(payload, arguments, answer)
         if decision.edited:  # the earlier ones have approved something else
-            given, edited, arguments = [], True, decision.arguments
-        if rule.count == 1:
-            return decision
-        by = {"by": str(answer["by"]), "interruptId": str(answer["interruptId"])}
-        # After a fork an answer may come from somebody whose approval counts already.
-        given = [*(each for each in given if each["by"] != by["by"]), by]
-        if len(given) >= rule.count:
+            edited, arguments = True, decision.arguments
+        if len(people_in(payload)["approvals"]) >= rule.count:
             return Approved(arguments=arguments, edited=edited, asked=True)
-
-
-async def _ask_one(
-    tool: Tool,
-    call_id: str,
-    arguments: dict[str, Any],
-    ctx: RunnerContext,
-    key: str,
-    rule: ApprovalRule,
-    given: list[dict[str, str]],
-) -> Mapping[str, Any]:
-    """One person's answer. `given` are the approvals so far."""
-    message = f"Run {tool.name}?" if tool.approval_hint is None else f"Run {tool.name}? {tool.approval_hint}"
-    who = {"by": rule.by, "count": rule.count, "approvals": given} if rule.is_special else None
-    if rule.count > 1:
-        message += f" ({len(given)} of {rule.count} approvals)"
-    answer: Mapping[str, Any] = await ctx.ask(
-        message,
-        kind="approval",
-        key=key,
-        schema=answer_schema(tool),
-        payload={"message": message, "description": tool.spec.description, "effects": tool.effects}
-        | ({} if who is None else {"approval": who}),
-        tool_id=call_id,
-        tool_name=tool.name,
-        arguments=arguments,
-        hold_ms=tool.hold_ms,
-        role=ADMIN if tool.is_guarded else None,
-        digest=digest_of([tool.name, arguments]),  # without the description, which may change while a person decides
-    )
-    return answer
 
 
 def _decided(tool: Tool, arguments: dict[str, Any], answer: Mapping[str, Any]) -> Approved | ToolResult:

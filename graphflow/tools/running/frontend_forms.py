@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.graph.core.immutable import thaw
-from graphflow.graph.engine.context import digest_of
+from graphflow.graph.core.immutable import digest_of, thaw
 from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext
