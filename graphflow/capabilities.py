@@ -26,10 +26,14 @@ Starter = dict[str, Any]
 starter is that of the local person, who has all."""
 
 
+LOCAL = "local"
+"""Name of who runs Python or the command line on the store itself."""
+
+
 class Person(msgspec.Struct, frozen=True, kw_only=True):
     """Who starts a run or answers a question."""
 
-    name: str = "local"
+    name: str = LOCAL
     """Recorded as who answered or edited; a token's name."""
     user: str | None = None
     """The user that a token is for. Two tokens of one user are the same person."""
@@ -64,22 +68,29 @@ def starter_of(by: By) -> Starter | None:
     """What is stored of who starts a run; None for the local person."""
     person = person_of(by)
     can = None if person.capabilities is None else sorted(person.capabilities)
-    if can is None and person.id == Person().id:
+    if can is None and person.id == LOCAL:
         return None
     return {"by": [person.id], **({} if can is None else {"can": can})}
 
 
+def asker_of(by: By) -> Starter:
+    """The same of who has a run begun again; the local person is one of those who asked, too."""
+    return starter_of(by) or {"by": [LOCAL]}
+
+
 def askers(starter: Starter | None) -> tuple[str, ...]:
     """The ids of everybody who had a part in asking for the run."""
-    return (Person().id,) if starter is None else tuple(starter["by"])
+    return (LOCAL,) if starter is None else tuple(starter["by"])
 
 
 def narrowed(starter: Starter | None, other: Starter | None) -> Starter | None:
     """Of a run that somebody else begins again (a fork, a rewind, a resume): both have asked, and it may do what both may."""
-    if starter == other or other is None:
+    if other is None or starter == other:
         return starter
     limits = [set(each["can"]) for each in (starter, other) if each is not None and "can" in each]
     by = list(dict.fromkeys((*askers(starter), *askers(other))))
+    if by == [LOCAL] and not limits:
+        return None
     return {"by": by, **({"can": sorted(set.intersection(*limits))} if limits else {})}
 
 

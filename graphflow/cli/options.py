@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
+
+from graphflow.cli.terminal import exit_codes as exits
+from graphflow.cli.terminal.console import stop
+
+
+def _person(name: str) -> str:
+    # What a user of a token may be called, so that it can be the same person.
+    if not re.fullmatch(r"[A-Za-z0-9_.@+-]{1,128}", name):
+        stop(exits.USAGE, f"--as takes a name of letters, digits and _ . @ + -, at most 128, not {name!r}")
+    return name
+
 
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Agent key, or a .json file.")]
 ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Thread id; a unique prefix or suffix is enough.")]
@@ -36,3 +48,8 @@ Effects = Annotated[
         help="What to do with write effects after the checkpoint; per effect: ID=undo,*=rerun.",
     ),
 ]
+As = Annotated[
+    str,
+    typer.Option("--as", metavar="NAME", callback=_person, help="Who asks or answers, for the record and approvals."),
+]
+"""Taken at its word: who may write the store may write any name into it (ADR 0042)."""

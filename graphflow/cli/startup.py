@@ -148,12 +148,12 @@ async def checkpoint_named(thread: Thread, given: str) -> CheckpointInfo:
     raise CheckpointNotFound(f"thread {thread.id!r} has no checkpoint {given!r}", threadId=thread.id)
 
 
-async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects: Any) -> Thread:
+async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects: Any, by: str) -> Thread:
     """A new thread that starts at the checkpoint, under `new_id` if given."""
     from graphflow.errors import ThreadExists
 
     try:
-        return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects)
+        return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=by)
     except ThreadExists as error:
         stop(exits.USAGE, spoken(error.message, "cli"), hint=ANOTHER_ID)
 

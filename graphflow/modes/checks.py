@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from graphflow.errors import Issue
-from graphflow.graph.definition.json_pointer import escape
+from graphflow.graph.validation.approval import approval_issues
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 from graphflow.modes.registry import MODES
 from graphflow.suggestions import choose
@@ -68,8 +68,7 @@ def agent_issues(
     yield from _provider_issues(data.get("providerKey"), providers)
     yield from _tool_issues(data.get("tools"), tools)
     yield from _team_issues(data, tools, providers)
-    yield from _approval_issues(data.get("approval"), data.get("tools"), tools)
-    yield from _approver_issues(data.get("approval"), users)
+    yield from approval_issues(data.get("approval"), data.get("tools"), tools, users)
     yield from _range_issues(data)
 
 
@@ -189,34 +188,6 @@ def _tool_issues(written: Any, tools: Collection[str] | None, place: str = "") -
                 f"no tool is named {name!r}",
                 choose(name, tools, none="no tool is registered"),
                 kind="reference",
-            )
-
-
-def _approval_issues(written: Any, own: Any, tools: Collection[str] | None) -> Iterator[Issue]:
-    """Unknown tool names in `approval`. A misspelt one would silently never ask, so it is an error."""
-    if not isinstance(written, Mapping):
-        return
-    listed = [name for name in own if isinstance(name, str)] if isinstance(own, list | tuple) else []
-    # Tools that the agent lists count too: their own error is reported in its place.
-    known = {*listed, *(tools or ())}
-    for name in written:
-        if isinstance(name, str) and name != "*" and name not in known:
-            hint = choose(name, [*known, "*"])
-            yield _issue(f"/approval/{escape(name)}", f"no tool is named {name!r}", hint, kind="reference")
-
-
-def _approver_issues(written: Any, users: bool | None) -> Iterator[Issue]:
-    """Rules of `approval` that could never be met, or never ask."""
-    for name, rule in written.items() if isinstance(written, Mapping) else ():
-        if not isinstance(rule, Mapping):
-            continue
-        place = f"/approval/{escape(str(name))}"
-        if rule.get("by") == "other" and users is False:
-            hint = "name users in `server.tokens` (NAME@USER:SCOPES:SECRET), or leave `by` out"
-            yield _issue(f"{place}/by", "by 'other' needs users, and no token names one", hint)
-        if rule.get("mode") == "DISABLED" and (rule.get("by", "anyone") != "anyone" or rule.get("count", 1) != 1):
-            yield _issue(
-                f"{place}/mode", "mode 'DISABLED' asks nobody, so `by` and `count` say nothing", "leave them out"
             )
 
 

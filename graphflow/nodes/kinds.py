@@ -40,6 +40,7 @@ class NodeKinds:
         agents: where subgraphs are looked up.
         providers: provider keys that exist, for checking.
         priced: whether the price of `(provider key, model)` is known.
+        users: whether there are users, so that one can approve what another asked for; None if that is not known here.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class NodeKinds:
         agents: AgentLookup | None = None,
         providers: Sequence[str] | None = None,
         priced: Callable[[str | None, str | None], bool] | None = None,
+        users: bool | None = None,
     ) -> None:
         self._tools = tools
         self._providers = providers
         self._priced = priced
         self.agents = agents
+        self.users = users
         self._nodes: dict[str, Callable[..., Any]] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._reducers: dict[str, Callable[[Any, Any], Any]] = {}

@@ -169,13 +169,17 @@ class CompiledGraph:
         *,
         effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
+        by: By = None,
     ) -> RunResult:
         """Continues from the head, or from a checkpoint after a rewind to it.
+
+        Args:
+            by: who asks for it: recorded with a rewind, and one of those who asked for the run from then on.
 
         Raises:
             GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
         """
-        return await finish(prepare_resume(self.host, thread_id, checkpoint_id, effects, budget))
+        return await finish(prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, by=by))
 
     @checked
     def stream_resume(
@@ -185,9 +189,12 @@ class CompiledGraph:
         *,
         effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
+        by: By = None,
     ) -> AsyncGenerator[Event, None]:
         """The events of `resume`."""
-        return streamed(lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience))
+        return streamed(
+            lambda audience: prepare_resume(self.host, thread_id, checkpoint_id, effects, budget, audience, by=by)
+        )
 
     @checked
     async def regenerate(
@@ -197,6 +204,7 @@ class CompiledGraph:
         *,
         effects: Choices = None,
         cancel: bool = False,
+        by: By = None,
     ) -> RunResult:
         """Answers a user's message anew, as another run; the former answer stays in the tree of checkpoints.
 
@@ -204,6 +212,7 @@ class CompiledGraph:
             message_id: of the message (its run's id), or of any block of its answer (`content_id`); see `Thread.messages`.
             effects: how to treat the `write` effects of what came after the message, as with `Thread.rewind`.
             cancel: end a run that drives the thread first.
+            by: who asks for it.
 
         Raises:
             EffectsNeedChoice: `write` effects came after it and have no choice; nothing has changed.
@@ -211,17 +220,17 @@ class CompiledGraph:
         """
         from graphflow.runtime.travel.turns import prepare_regenerated
 
-        return await finish(prepare_regenerated(self.host, thread_id, message_id, effects, cancel))
+        return await finish(prepare_regenerated(self.host, thread_id, message_id, effects, cancel, by))
 
     @checked
     def stream_regenerate(
-        self, thread_id: str, message_id: str, *, effects: Choices = None, cancel: bool = False
+        self, thread_id: str, message_id: str, *, effects: Choices = None, cancel: bool = False, by: By = None
     ) -> AsyncGenerator[Event, None]:
         """The events of `regenerate`."""
         from graphflow.runtime.travel.turns import prepare_regenerated
 
         return streamed(
-            lambda audience: prepare_regenerated(self.host, thread_id, message_id, effects, cancel, audience=audience),
+            lambda audience: prepare_regenerated(self.host, thread_id, message_id, effects, cancel, by, audience)
         )
 
     @checked
@@ -263,7 +272,7 @@ class CompiledGraph:
         request = request_of(None, thread_id, options)
         edited = await edited_turn(self.host, thread_id, message_id, cancel)
         request = msgspec.structs.replace(request, input={**edited.input, "query": message})
-        return await prepare_edited(self.host, request, edited, cancel, audience=audience)
+        return await prepare_edited(self.host, request, edited, cancel, options.get("by"), audience)
 
     @checked
     async def replay(
@@ -274,6 +283,7 @@ class CompiledGraph:
         new_thread_id: str | None = None,
         effects: Choices = None,
         budget: Mapping[str, Any] | None = None,
+        by: By = None,
     ) -> RunResult:
         """Plays the thread's newest run back up to a node, and runs it again from there on, on a thread of its own.
 
@@ -283,6 +293,7 @@ class CompiledGraph:
             until: the first node to run again, `NODE` or `NODE#VISIT`; default the run's first.
             new_thread_id: of the new thread, which is `RunResult.thread_id`.
             effects: `reuse` or `rerun`, how to treat `write` effects that come again.
+            by: who asks for it.
 
         Raises:
             EffectsNeedChoice: `write` effects come again, and have no choice.
@@ -291,10 +302,10 @@ class CompiledGraph:
         from graphflow.runtime.travel.rewind_fork_edit import Travel
 
         point = await self.thread(thread_id).replay_point(until)
-        new_id = await Travel(self.host, thread_id).fork(point.id, new_thread_id, effects, None, what="replay")
+        new_id = await Travel(self.host, thread_id).fork(point.id, new_thread_id, effects, by, what="replay")
         forked = self.thread(new_id)
         try:
-            return await finish(prepare_resume(self.host, forked.id, None, None, budget))
+            return await finish(prepare_resume(self.host, forked.id, None, None, budget, by=by))
         except GraphflowError as waits:  # a breakpoint stands before the node
             if waits.code != "thread_waiting":
                 raise

@@ -38,6 +38,8 @@ class BatchOptions(TypedDict, total=False):
     """Of a thread that has none yet."""
     hold_ms: int | None
     """How long a run that a server drives waits for answers in its process, in milliseconds."""
+    by: By
+    """Who asks: a `Person`, or the name of one who may do everything; None is the local person."""
 
 
 class RunOptions(BatchOptions, total=False):
@@ -45,8 +47,6 @@ class RunOptions(BatchOptions, total=False):
 
     run_id: str
     """Default: a new id."""
-    by: By
-    """Who asks: a `Person`, or the name of one who may do everything; None is the local person."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -156,7 +156,9 @@ class Application(ServiceContext):
             return model
 
     def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
-        self.kinds = NodeKinds(self.tools, agents=agents, providers=self.providers, priced=self._is_priced)
+        self.kinds = NodeKinds(
+            self.tools, agents=agents, providers=self.providers, priced=self._is_priced, users=self.users
+        )
         self._offered.register(self.kinds)
         return self.kinds
 

@@ -96,7 +96,11 @@ class _Subgraphs:
 
 
 def _kinds(
-    tools: Sequence[Any], documents: _Subgraphs, model: ChatModel | None, bounds: Bounds | None
+    tools: Sequence[Any],
+    documents: _Subgraphs,
+    model: ChatModel | None,
+    bounds: Bounds | None,
+    users: bool | None = None,
 ) -> tuple[NodeKinds, Services]:
     _need_functions("tools", enumerate(tools), "a `@tool` function or a `Tool`; the built-in tools are there already")
     made: list[ToolRegistry] = []
@@ -110,7 +114,7 @@ def _kinds(
         return made[0]
 
     services = Services(registry, model, bounds)
-    return NodeKinds(registry, agents=documents, priced=services.is_priced), services
+    return NodeKinds(registry, agents=documents, priced=services.is_priced, users=users), services
 
 
 def _need_functions(option: str, given: Iterable[tuple[Any, Any]], what: str) -> None:
@@ -183,6 +187,7 @@ def load_graph(
     clock: Clock | None = None,
     ids: Ids | None = None,
     bounds: Bounds | None = None,
+    users: bool | None = None,
 ) -> CompiledGraph:
     """A graph that runs, from a file, a document, or the key of an agent in the settings' folder.
 
@@ -195,12 +200,14 @@ def load_graph(
         nodes: Python functions behind `node:NAME`.
         clock, ids: where times and new ids come from, for tests.
         bounds: on what its runs hold and send; default `graphflow.Bounds()`.
+        users: whether `by` of runs and answers names different people. False refuses documents in which only somebody else
+            may approve (`by: other`), as a server without users does; None asks the settings about a key, and accepts others.
 
     Raises:
         DefinitionError: with all errors, each with its place.
     """
-    origin, folder = _origin(source)
-    kinds, services = _kinds(tools, _Subgraphs({}, folder), model, bounds)
+    origin, folder, users = _origin(source, users)
+    kinds, services = _kinds(tools, _Subgraphs({}, folder), model, bounds, users)
     _need_functions("functions", (functions or {}).items(), "the function behind fn:NAME")
     _need_functions("nodes", (nodes or {}).items(), "the function behind node:NAME")
     for name, function in (functions or {}).items():
@@ -216,6 +223,7 @@ def load_graph(
         kinds=kinds,
         tools=kinds.tools.names(),
         providers=known_providers(),
+        users=users,
         document_bytes=(bounds or DEFAULTS).document_bytes,
     )
     return CompiledGraph(
@@ -230,17 +238,21 @@ def load_graph(
     )
 
 
-def _origin(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Any, Path | None]:
-    """What to load, and the folder in which subgraphs are looked up."""
+def _origin(
+    source: str | PathLike[str] | Mapping[str, Any], users: bool | None
+) -> tuple[Any, Path | None, bool | None]:
+    """What to load, the folder in which subgraphs are looked up, and whether there are users, as far as that is known."""
     if isinstance(source, Mapping):
-        return source, None
+        return source, None, users
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         hint = "give a mapping: `json.loads(text)`, or build it with `Graph.from_json(text)`"
         raise DefinitionError([Issue(pointer="", message="this is JSON text, not a file's path or a key", hint=hint)])
     path = Path(source)
     if path.suffix == ".json" or path.is_file():
-        return path, path.parent
+        return path, path.parent, users
+    from graphflow.service.catalog.builtin_tools import names_users
     from graphflow.settings import load_settings
 
-    folder = load_settings().agents.dir
-    return folder / f"{source}.json", folder
+    settings = load_settings()
+    folder = settings.agents.dir
+    return folder / f"{source}.json", folder, names_users(settings.server.tokens) if users is None else users

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from graphflow import AnswerRefused, CompiledGraph, MemoryCheckpointer, Person, SqliteCheckpointer, load_graph, tool
+from graphflow import (
+    AnswerRefused,
+    CompiledGraph,
+    Graph,
+    MemoryCheckpointer,
+    Person,
+    SqliteCheckpointer,
+    load_graph,
+    tool,
+)
 from graphflow.agents.loader import load_agent
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import DefinitionError
@@ -73,6 +82,16 @@ async def test_who_forks_a_run_has_asked_for_it_too() -> None:
         with pytest.raises(AnswerRefused, match="another person"):
             await made.answer(forked.id, APPROVE, by=one)
     await made.answer(forked.id, APPROVE, by=EVE)
+    assert ran == ["x"]
+
+
+async def test_the_local_person_who_forks_has_asked_too() -> None:
+    made = graph({"by": "other"})
+    await made.run({}, "t", by=ANN)
+    forked = await made.thread("t").fork()
+    with pytest.raises(AnswerRefused, match="another person"):
+        await made.answer(forked.id, APPROVE)
+    await made.answer(forked.id, APPROVE, by=BOB)
     assert ran == ["x"]
 
 
@@ -145,6 +164,106 @@ def test_a_rule_that_says_nothing_is_refused(rule: Any, pointer: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         load_agent(document(rule), kinds=NodeKinds(registry), tools=registry.names())
     assert [issue.pointer for issue in refused.value.errors] == [pointer]
+
+
+def _loaded(document: dict[str, Any], folder: Path, users: bool | None) -> None:
+    load_graph(document, tools=[pay], users=users)
+
+
+def _compiled(document: dict[str, Any], folder: Path, users: bool | None) -> None:
+    Graph.from_json(document).compile(tools=[pay])
+
+
+def _named(document: dict[str, Any], folder: Path, users: bool | None) -> None:
+    (folder / "child.json").write_text(json.dumps(document), encoding="utf-8")
+    parent = {"graphflow": "1", "start": "a", "nodes": {"a": {"graph": "child", "next": "end"}}}
+    (folder / "parent.json").write_text(json.dumps(parent), encoding="utf-8")
+    load_graph(folder / "parent.json", tools=[pay], users=users)
+
+
+def _in_place(document: dict[str, Any], folder: Path, users: bool | None) -> None:
+    inner = {"graphflow": "1", "start": "a", "nodes": {"a": {"graph": document, "next": "end"}}}
+    load_graph(inner, tools=[pay], users=users)
+
+
+@pytest.mark.parametrize("load", [_loaded, _compiled, _named, _in_place])
+@pytest.mark.parametrize(
+    ("approval", "place"),
+    [
+        ({"pay": {"mode": "DISABLED", "count": 2}}, "/approval/pay/mode"),
+        ({"pya": "REQUIRE_APPROVAL"}, "/approval/pya"),
+        ({"pay": "NEVER"}, "/approval/pay"),
+        ("NEVER", "/approval"),
+        ({"pay": {"by": "other"}}, "/approval/pay/by"),
+    ],
+)
+def test_every_loader_refuses_the_same_rules(load: Any, approval: Any, place: str, tmp_path: Path) -> None:
+    written = {**document({}), "approval": approval}
+    if load is _compiled and place == "/approval/pay/by":
+        load(written, tmp_path, None)  # it has no settings and no option that say who there is
+        return
+    with pytest.raises(DefinitionError) as refused:
+        load(written, tmp_path, users=False)
+    (issue,) = refused.value.errors
+    assert issue.pointer.endswith(place) or f"{place}: " in issue.message
+
+
+def test_a_key_is_checked_against_the_users_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "payer.json").write_text(json.dumps(document({"by": "other"})), encoding="utf-8")
+    with pytest.raises(DefinitionError, match="needs users"):
+        load_graph("payer", tools=[pay])
+    monkeypatch.setenv("GRAPHFLOW_TOKENS", "laptop@ann:*:secret-of-ann")
+    load_graph("payer", tools=[pay])
+    load_graph(tmp_path / "graphs" / "payer.json", tools=[pay])  # `by` names people in Python
+
+
+async def _resumed(app: CompiledGraph, by: Person) -> str:
+    first = (await app.thread("t").history())[-1].id
+    await app.resume("t", first, by=by)
+    return "t"
+
+
+async def _streamed(app: CompiledGraph, by: Person) -> str:
+    first = (await app.thread("t").history())[-1].id
+    async for _ in app.stream_resume("t", first, by=by):
+        pass
+    return "t"
+
+
+async def _regenerated(app: CompiledGraph, by: Person) -> str:
+    await app.regenerate("t", (await app.thread("t").messages())[0][-1].message_id, by=by)
+    return "t"
+
+
+async def _edited(app: CompiledGraph, by: Person) -> str:
+    await app.edit_message("t", (await app.thread("t").messages())[0][-1].message_id, "again", by=by)
+    return "t"
+
+
+async def _replayed(app: CompiledGraph, by: Person) -> str:
+    return (await app.replay("t", by=by)).thread_id
+
+
+async def _batched(app: CompiledGraph, by: Person) -> str:
+    return str((await app.batch([{"query": "go"}], by=by))[0].thread_id)
+
+
+@pytest.mark.parametrize("again", [_resumed, _streamed, _regenerated, _edited, _replayed, _batched])
+async def test_who_has_a_run_done_again_has_asked_for_it_too(again: Any) -> None:
+    """In Python as over HTTP: each call that begins a run or goes back says who asked."""
+    made = load_graph(
+        {**document({"by": "other"}), "input": {"type": "object", "properties": {"query": {"type": "string"}}}},
+        tools=[pay],
+        checkpointer=MemoryCheckpointer(),
+    )
+    await made.run({"query": "go"}, "t", by=ANN)
+    thread_id = await again(made, BOB)
+    with pytest.raises(AnswerRefused, match="another person"):
+        await made.answer(thread_id, APPROVE, by=BOB)
+    await made.answer(thread_id, APPROVE, by=EVE)
+    assert ran == ["x"]
 
 
 async def test_over_http_the_inbox_shows_the_approvals_and_the_same_token_is_refused(tmp_path: Path) -> None:

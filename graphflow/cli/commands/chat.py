@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command, report, report_defect, root
-from graphflow.cli.options import Agent, Approve, Budget, ContinueThread
+from graphflow.cli.options import Agent, Approve, As, Budget, ContinueThread
 from graphflow.cli.startup import agent_named, checkpoint_named, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import budget_of
@@ -63,7 +64,9 @@ class Chat:
 
     def begin(self, text: str) -> Events:
         """The events of a new turn."""
-        return self.graph.stream({"query": text}, self.thread_id, budget=self.limits, title=text[:80])
+        return self.graph.stream(
+            {"query": text}, self.thread_id, budget=self.limits, title=text[:80], by=self.policy.by
+        )
 
     async def turn(self, events: Events | None) -> Events | None:
         """Shows a turn to its end, questions included."""
@@ -154,7 +157,7 @@ class Chat:
             say(f"nothing comes before the first turn; this is a new thread, {self.thread_id}")
             return
         at = await checkpoint_named(self.thread, checkpoint)
-        await self.thread.rewind(at.id, effects=effects)
+        await self.thread.rewind(at.id, effects=effects, by=self.policy.by)
         say(f"back at step {at.step} ({at.node or at.source}); /resume continues from here, or send a new message")
 
     async def _turns_back(self, count: int) -> str | None:
@@ -167,7 +170,7 @@ class Chat:
         """[CHECKPOINT] [reuse|rerun]: continue in a new thread that shares the history."""
         effects, words = _choice(words)
         at = await checkpoint_named(self.thread, words[0] if words else "head")
-        old, forked = self.thread_id, await self.thread.fork(at.id, effects=effects)
+        old, forked = self.thread_id, await self.thread.fork(at.id, effects=effects, by=self.policy.by)
         self.thread_id = forked.id
         say(f"now on thread {forked.id}; {old} is unchanged")
 
@@ -177,7 +180,7 @@ class Chat:
 
         # A thread that waits can't be resumed, only answered: a turn without events begins with its questions.
         if not await self.waits():
-            return self.graph.stream_resume(self.thread_id, budget=self.limits)
+            return self.graph.stream_resume(self.thread_id, budget=self.limits, by=self.policy.by)
         self.policy.ask_again()
         return no_events()
 
@@ -287,7 +290,9 @@ _TEXT = frozenset({"reject", "edit"})
 
 
 @command(root, "chat")
-async def chat(agent: Agent, thread: ContinueThread = None, approve: Approve = "ask", budget: Budget = None) -> int:
+async def chat(
+    agent: Agent, thread: ContinueThread = None, approve: Approve = "ask", budget: Budget = None, by: As = LOCAL
+) -> int:
     """Chat with an agent. /help lists the commands; Ctrl-C stops a turn, twice quits."""
     if not interactive():
         stop(exits.USAGE, "chat needs a terminal", hint=f'graphflow run {agent} "MSG" --thread ID')
@@ -296,7 +301,7 @@ async def chat(agent: Agent, thread: ContinueThread = None, approve: Approve = "
     # Read before the store is opened: wrong usage should cost nothing and touch nothing.
     if thread == "":
         stop(exits.USAGE, "--thread is empty; it takes a thread id")
-    policy, limits = policy_of(approve), budget_of(budget)
+    policy, limits = policy_of(approve, by), budget_of(budget)
     async with opened() as app:
         loaded = agent_named(app, agent)
         thread_id = app.ids.new_id() if thread is None else await _continued(app, thread)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command, group, list_by_default
-from graphflow.cli.options import AsJson, AsLines
+from graphflow.cli.options import As, AsJson, AsLines
 from graphflow.cli.startup import PAGE, opened, thread_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import json_object, json_or_text, json_value
@@ -69,6 +70,7 @@ async def answer(
     then: Annotated[
         str, typer.Option("--then", metavar="ask|deny|all|RULES.json", help="Who approves later calls.")
     ] = "ask",
+    by: As = LOCAL,
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
@@ -77,7 +79,7 @@ async def answer(
     from graphflow.cli.terminal.turn_driver import drive_turn
 
     # Before the store is opened and the answer is given: a broken rules file must not come up after the call ran.
-    policy = policy_of(then)
+    policy = policy_of(then, by)
     async with opened() as app:
         row = await _found(app, interrupt_id)
         given = _answer_value(
@@ -91,7 +93,7 @@ async def answer(
         )
         graph = await app.graph_of_thread(row.thread_id)
         # By the id of the row, which may have been given in part.
-        events = graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by="local")
+        events = graph.stream_answer(row.thread_id, {row.interrupt_id: given}, by=by)
         return await drive_turn(graph, row.thread_id, events, policy, as_json=as_json, as_lines=as_lines)
 
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command, group, list_by_default
-from graphflow.cli.options import AsJson
+from graphflow.cli.options import As, AsJson
 from graphflow.cli.startup import opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import local_time, note, say, say_json, say_table, stop
@@ -52,6 +53,7 @@ async def add_rule(
     agent: Annotated[str | None, typer.Option(metavar="KEY", help="Only this agent.")] = None,
     expires: Annotated[str | None, typer.Option(metavar="PT1H|DATE", help="Duration, or end date.")] = None,
     reason: Annotated[str | None, typer.Option(help="Sent to the model with deny.")] = None,
+    by: As = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Add a rule. A matching deny decides, else the first rule that matches; a tool's own checks still apply."""
@@ -60,7 +62,14 @@ async def add_rule(
     async with opened() as app:
         await app.runs.ready()
         rule = await app.rules.add(
-            tool=tool, decision=decision, args=args, thread_id=thread, agent_key=agent, expires=expires, reason=reason
+            tool=tool,
+            decision=decision,
+            args=args,
+            thread_id=thread,
+            agent_key=agent,
+            expires=expires,
+            reason=reason,
+            by=by,
         )
     if as_json:
         say_json(rule_dict(rule))

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command, root
-from graphflow.cli.options import Agent, Approve, AsJson, AsLines, Budget, ContinueThread, Effects, Timeout
+from graphflow.cli.options import Agent, Approve, As, AsJson, AsLines, Budget, ContinueThread, Effects, Timeout
 from graphflow.cli.startup import agent_named, opened
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import budget_of, effect_choices, message_text, pairs
@@ -48,6 +49,7 @@ async def run(
     effects: Effects = None,
     approve: Approve = "ask",
     time_limit: Timeout = None,
+    by: As = LOCAL,
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
@@ -63,7 +65,7 @@ async def run(
     if (text := message_text(message)) is not None:
         fields["query"] = text
     # Read before the store is opened: wrong usage should cost nothing and touch nothing.
-    presets, limits, policy = pairs(state or (), "--state"), budget_of(budget, time_limit), policy_of(approve)
+    presets, limits, policy = pairs(state or (), "--state"), budget_of(budget, time_limit), policy_of(approve, by)
     async with opened() as app:
         loaded = agent_named(app, agent)
         # A graph has its own input schema; every mode begins with a message of the user.
@@ -71,7 +73,7 @@ async def run(
             hint = f'graphflow run {agent} "MSG"; - reads the message from stdin'
             stop(exits.USAGE, f"agent {agent!r} needs a message", hint=hint)
         graph, thread_id = app.compiled(loaded), thread or app.ids.new_id()
-        options = {"budget": limits, "title": text[:80] if text else None, **others}
+        options = {"budget": limits, "title": text[:80] if text else None, "by": by, **others}
         events = begin(graph, fields, thread_id, presets, **options)
         return await drive_turn(graph, thread_id, events, policy, as_json=as_json, as_lines=as_lines, presets=presets)
 

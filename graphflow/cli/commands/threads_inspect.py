@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command
-from graphflow.cli.options import Approve, AsJson, AsLines, Budget, Effects, NewId, Place, ThreadId
+from graphflow.cli.options import Approve, As, AsJson, AsLines, Budget, Effects, NewId, Place, ThreadId
 from graphflow.cli.startup import forked, opened, opened_thread, place_named
 from graphflow.cli.terminal.argument_values import budget_of, effect_choices
 from graphflow.cli.terminal.console import (
@@ -148,6 +149,7 @@ async def replay(
     effects: Effects = None,
     approve: Approve = "ask",
     budget: Budget = None,
+    by: As = LOCAL,
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
@@ -155,11 +157,11 @@ async def replay(
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.turn_driver import continue_thread
 
-    policy, limits = policy_of(approve), budget_of(budget)
+    policy, limits = policy_of(approve, by), budget_of(budget)
     async with opened_thread(thread) as (app, found):
         point = await found.replay_point(until)
         # On a thread of its own: what happened is evidence, and stays as it is.
-        new = await forked(found, point.id, new_id, effect_choices(effects))
+        new = await forked(found, point.id, new_id, effect_choices(effects), by)
         note(f"thread {new.id}: recorded up to {short_id(point.id)} (step {point.step}), runs {', '.join(point.next)}")
         return await continue_thread(
             app, new.id, policy, limits=limits, as_json=as_json, as_lines=as_lines, model=model

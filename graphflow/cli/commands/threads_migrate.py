@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command
-from graphflow.cli.options import AsJson, DryRun
+from graphflow.cli.options import As, AsJson, DryRun
 from graphflow.cli.startup import agent_named, opened, thread_named, threads_in_store
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, say_json, stop
@@ -37,6 +38,7 @@ async def migrate(
     mapped: Annotated[
         list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="A renamed node; repeatable.")
     ] = None,
+    by: As = LOCAL,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -57,7 +59,7 @@ async def migrate(
             found = [(await thread_named(app, thread)).id]
         else:
             found = await _unfinished(app, graph, agent or graph.host.agent_key)
-        reports = [await _migrate(graph, one, names, dry_run=dry_run) for one in found]
+        reports = [await _migrate(graph, one, names, by, dry_run=dry_run) for one in found]
     if as_json:
         say_json(reports if every else reports[0])
     else:
@@ -90,13 +92,15 @@ async def _unfinished(app: Application, graph: CompiledGraph, agent_key: str | N
     ]
 
 
-async def _migrate(graph: CompiledGraph, thread_id: str, names: Mapping[str, str], *, dry_run: bool) -> MigrationReport:
+async def _migrate(
+    graph: CompiledGraph, thread_id: str, names: Mapping[str, str], by: str, *, dry_run: bool
+) -> MigrationReport:
     """Migrates one thread, or says why not: a refused thread does not stop the others."""
     # Planned first: the real one raises for a problem, which would hide what it says of the other threads.
     report = await graph.thread(thread_id).migrate(names, dry_run=True)
     if dry_run or report.problems or report.unchanged:
         return report
-    return await graph.thread(thread_id).migrate(names)
+    return await graph.thread(thread_id).migrate(names, by=by)
 
 
 def _say(report: MigrationReport) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphflow.capabilities import LOCAL
 from graphflow.cli.command import command
-from graphflow.cli.options import Approve, AsJson, AsLines, Budget, DryRun, Effects, NewId, Place, ThreadId, Timeout
+from graphflow.cli.options import Approve, As, AsJson, AsLines, Budget, DryRun, Effects, NewId, Place, ThreadId, Timeout
 from graphflow.cli.startup import checkpoint_named, forked, opened, opened_thread, place_named, target_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import budget_of, effect_choices, json_object, message_text
@@ -27,6 +28,7 @@ async def rewind(
     target: Annotated[str, typer.Argument(metavar="THREAD@CHECKPOINT", help="Unique id prefixes are enough.")],
     effects: Effects = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel a run that holds the thread first.")] = False,
+    by: As = LOCAL,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,7 +42,7 @@ async def rewind(
             where = f"{at.id} (step {at.step}, {at.node or at.source})"
             note(f"would rewind to {where}; {count(later, 'later checkpoint')} would stay in the tree")
             return
-        head = await thread.rewind(at.id, effects=effect_choices(effects), cancel=cancel)
+        head = await thread.rewind(at.id, effects=effect_choices(effects), cancel=cancel, by=by)
     if as_json:
         say_json({"threadId": thread.id, "checkpointId": head})
     else:
@@ -61,6 +63,7 @@ async def fork(
     effects: Effects = None,
     approve: Approve = "ask",
     budget: Budget = None,
+    by: As = LOCAL,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     as_lines: AsLines = False,
@@ -71,7 +74,7 @@ async def fork(
 
     if message is not None and not run:
         stop(exits.USAGE, "a message needs --run", hint=f'graphflow threads fork {target} --run "{message}"')
-    policy, limits = policy_of(approve), budget_of(budget)
+    policy, limits = policy_of(approve, by), budget_of(budget)
     # Read before the fork is made: a typing error must not leave one behind.
     values = json_object(edit, "--edit") if edit is not None else None
     async with opened() as app:
@@ -81,9 +84,9 @@ async def fork(
             where = f"{at.id} (step {at.step}, {at.node or at.source})"
             note(f"would create a thread that shares {thread.id} up to {where}")
             return exits.OK
-        new = await forked(thread, at.id, new_id, effect_choices(effects))
+        new = await forked(thread, at.id, new_id, effect_choices(effects), by)
         if values is not None:
-            await _edit(new, values, as_node, path)
+            await _edit(new, values, as_node, path, by)
         if run:
             note(f"thread {new.id}")
             text = message_text(message)
@@ -98,10 +101,10 @@ async def fork(
     return exits.OK
 
 
-async def _edit(new: Thread, values: dict[str, Any], as_node: str | None, path: str | None) -> None:
+async def _edit(new: Thread, values: dict[str, Any], as_node: str | None, path: str | None, by: str) -> None:
     """Sets the state of a new fork; a refused edit leaves no fork behind."""
     try:
-        await new.edit(values, as_node, path=path)
+        await new.edit(values, as_node, path=path, by=by)
     except GraphflowError:
         await new.delete()
         raise
@@ -117,6 +120,7 @@ async def resume(
     approve: Approve = "ask",
     budget: Budget = None,
     time_limit: Timeout = None,
+    by: As = LOCAL,
     as_json: AsJson = False,
     as_lines: AsLines = False,
 ) -> int:
@@ -124,12 +128,12 @@ async def resume(
     from graphflow.cli.terminal.answer_policy import policy_of
     from graphflow.cli.terminal.turn_driver import continue_thread
 
-    policy, limits = policy_of(approve), budget_of(budget, time_limit)
+    policy, limits = policy_of(approve, by), budget_of(budget, time_limit)
     async with opened() as app:
         found, at = await place_named(app, thread)
         if at is not None:
             # A checkpoint is gone back to first, as `rewind` does, so its effects need the same choice.
-            await found.rewind(at, effects=effect_choices(effects))
+            await found.rewind(at, effects=effect_choices(effects), by=by)
         return await continue_thread(app, found.id, policy, limits=limits, as_json=as_json, as_lines=as_lines)
 
 

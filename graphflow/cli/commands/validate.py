@@ -83,7 +83,7 @@ def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
 
         registry = AgentRegistry(
             folder,
-            kinds=lambda agents: NodeKinds(app.tools, agents=agents, providers=app.providers),
+            kinds=lambda agents: NodeKinds(app.tools, agents=agents, providers=app.providers, users=app.users),
             tools=app.tools.names,
             providers=app.providers,
             users=app.users,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from graphflow.authored_files import read_authored
+from graphflow.capabilities import LOCAL
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import interactive, one_line_json, stop
 from graphflow.cli.terminal.question_text import Leave, is_question
@@ -50,8 +51,10 @@ class AnswerRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Policy:
     """The policy of `--approve`. Rules decide approvals only; any other question needs a person."""
 
-    def __init__(self, rules: tuple[AnswerRule, ...] = (), *, person: bool | None = None) -> None:
+    def __init__(self, rules: tuple[AnswerRule, ...] = (), *, person: bool | None = None, by: str = LOCAL) -> None:
         self.rules = rules
+        self.by = by
+        """Who answers, and asks for runs."""
         self.denied = False
         """Whether a rule has denied a call."""
         self.quit = False
@@ -106,14 +109,14 @@ class Policy:
         return {"decision": "reject", "reason": rule.reason or "denied by the rules of this run (--approve)"}
 
 
-def policy_of(word: str) -> Policy:
-    """The policy of `--approve ask|deny|all|rules.json`."""
+def policy_of(word: str, by: str = LOCAL) -> Policy:
+    """The policy of `--approve ask|deny|all|rules.json` for the person of `--as`."""
     # The words win over a file of that name; `./ask` names the file.
     if word in ("ask", "deny", "all"):
-        return Policy((AnswerRule(decision=_WORDS[word]),))
+        return Policy((AnswerRule(decision=_WORDS[word]),), by=by)
     if not Path(word).exists():
         stop(exits.USAGE, f"--approve takes ask, deny, all, or a rules file, not {word!r}")
-    return Policy(_rules(Path(word)))
+    return Policy(_rules(Path(word)), by=by)
 
 
 def _rules(path: Path) -> tuple[AnswerRule, ...]:

@@ -28,6 +28,7 @@ _BY_CODE = {
     **dict.fromkeys(_USAGE, USAGE),
     **dict.fromkeys(_TRANSIENT, TRANSIENT),
     "thread_waiting": WAITING,
+    "answer_forbidden": WAITING,
     "rejected": WAITING,
     "budget_exceeded": LIMIT,
     "limit_exceeded": LIMIT,
@@ -66,6 +67,8 @@ def next_step(code: str, detail: dict[str, Any], thread_id: str | None = None) -
             return _choice_hint(detail)
         case "invalid_definition":
             return "fix the places above, then `graphflow validate`"
+        case "answer_forbidden":
+            return f"another person answers with `graphflow inbox answer {detail.get('interruptId', 'ID')} … --as NAME`"
         case "interrupt_not_found" | "answer_stale" | "answer_ambiguous":
             return "`graphflow inbox list` shows what is open"
         case "limit_exceeded":

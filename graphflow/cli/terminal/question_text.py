@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphflow.cli.terminal.console import local_time, note, one_line_json
+from graphflow.runtime.approvers import rule_of
 
 if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt
@@ -47,7 +48,8 @@ def answer_command(interrupt: Interrupt) -> str:
     base = f"graphflow inbox answer {interrupt.id}"
     match interrupt.kind:
         case "approval" | "breakpoint":
-            return f"{base} --approve"
+            # Not just anybody decides about it.
+            return f"{base} --approve" + (" --as NAME" if rule_of(interrupt) else "")
         case "outcome_unknown":
             return f'{base} --answer \'{{"decision":"retry"}}\''
     return f"{base} --answer {_quoted(example(interrupt.schema))}"

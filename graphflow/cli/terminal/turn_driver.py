@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from graphflow.capabilities import person_of
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.answer_policy import ANSWERED_ELSEWHERE, Policy
 from graphflow.cli.terminal.console import note, shown_live
@@ -15,8 +16,10 @@ from graphflow.cli.terminal.plain_view import JsonView, LinesView, TextView, Tur
 from graphflow.errors import AnswerRefused
 from graphflow.events import CheckpointCreate, Event
 from graphflow.faces import spoken
+from graphflow.runtime.approvers import check_approver, rule_of
 
 if TYPE_CHECKING:
+    from graphflow.checkpoints.loading import Loaded
     from graphflow.graph.core.machine import Interrupt
     from graphflow.runtime.compiled_graph import CompiledGraph
     from graphflow.runtime.result import RunResult
@@ -89,18 +92,20 @@ class TurnDriver:
             # Only once: a later breakpoint of the same run is the person's.
             values, self.presets = self.presets, {}
             return self.graph.stream_answer(
-                self.thread_id, {i.id: {"decision": "continue", "update": values} for i in interrupts}
+                self.thread_id,
+                {i.id: {"decision": "continue", "update": values} for i in interrupts},
+                by=self.policy.by,
             )
         while True:
             self.view.pause()
-            answers = await self.policy.answers(interrupts, self._still_open)
+            answers = await self.policy.answers(await self._decidable(interrupts), self._still_open)
             if answers is None:
                 return None
             if answers is ANSWERED_ELSEWHERE:
                 note("answered by another process; waiting for its run")
                 return await self._elsewhere()
             try:
-                return await _begun(self.graph.stream_answer(self.thread_id, answers, by="local"))
+                return await _begun(self.graph.stream_answer(self.thread_id, answers, by=self.policy.by))
             except AnswerRefused as refusal:
                 if refusal.code == "answer_invalid" and self.policy.asks_again:
                     note(spoken(refusal.message, "cli"))
@@ -109,6 +114,22 @@ class TurnDriver:
                 if refusal.code in ("answer_stale", "interrupt_not_found"):
                     return await self._elsewhere()
                 raise
+
+    async def _decidable(self, interrupts: tuple[Interrupt, ...]) -> tuple[Interrupt, ...]:
+        """Those that this person may decide about; the others are said to need another one."""
+        if not any(map(rule_of, interrupts)):
+            return interrupts
+        machine = (await _loaded(self.graph, self.thread_id)).machine
+        found = []
+        for interrupt in interrupts:
+            try:
+                check_approver(machine, interrupt, person_of(self.policy.by))
+                found.append(interrupt)
+            except AnswerRefused as refusal:
+                note(refusal.message)
+                # It was meant for a question that is not asked.
+                self.policy.typed = None
+        return tuple(found)
 
     async def _still_open(self, interrupts: tuple[Interrupt, ...]) -> bool:
         assert self.graph.host.store is not None
@@ -151,16 +172,22 @@ async def no_events() -> AsyncIterator[Event]:
 
 async def outcome(graph: CompiledGraph, thread_id: str, checkpoint_id: str | None = None) -> RunResult:
     """A run's result, read from the store at its last checkpoint or at the thread's head."""
+    from graphflow.runtime.result import result_from
+
+    loaded = await _loaded(graph, thread_id, checkpoint_id)
+    plan = await graph.host.documents.pinned(loaded.row.facts.document)
+    return result_from(plan, loaded.machine, thread_id, loaded.checkpoint_id)
+
+
+async def _loaded(graph: CompiledGraph, thread_id: str, checkpoint_id: str | None = None) -> Loaded:
     from graphflow.checkpoints.errors import unknown_thread
     from graphflow.checkpoints.loading import load_thread
-    from graphflow.runtime.result import result_from
 
     assert graph.host.store is not None
     loaded = await load_thread(graph.host.store, thread_id, checkpoint_id)
     if loaded is None:
         raise unknown_thread(thread_id)
-    plan = await graph.host.documents.pinned(loaded.row.facts.document)
-    return result_from(plan, loaded.machine, thread_id, loaded.checkpoint_id)
+    return loaded
 
 
 def begin(
@@ -228,11 +255,11 @@ async def continue_thread(
     if model is not None:
         graph = graph.over(graph.host.with_services(model=lambda provider, _: app.models(provider, model)))
     if text is not None:
-        events = graph.stream({"query": text}, thread_id, budget=limits)
+        events = graph.stream({"query": text}, thread_id, budget=limits, by=policy.by)
     elif await _asks(graph, thread_id):
         events = None
     else:
-        events = graph.stream_resume(thread_id, budget=limits)
+        events = graph.stream_resume(thread_id, budget=limits, by=policy.by)
     return await drive_turn(graph, thread_id, events, policy, as_json=as_json, as_lines=as_lines)
 
 

@@ -23,6 +23,7 @@ from graphflow.graph.definition.plain_data import plain_data, without_schema
 from graphflow.graph.definition.source import Source
 from graphflow.graph.definition.suggestion_checks import keep_working
 from graphflow.graph.definition.versions import agents_in, graphs_in, versioned
+from graphflow.graph.validation.approval import check_approval
 from graphflow.graph.validation.branches import check_regions
 from graphflow.graph.validation.context import ValidationContext, open_context
 from graphflow.graph.validation.expressions import check_expressions, check_state_use
@@ -93,6 +94,7 @@ class _Compiler:
         check_state(context)
         check_input(context)
         check_budget(context)
+        check_approval(context)
         check_nodes(context)
         check_routes(context)
         check_regions(context)

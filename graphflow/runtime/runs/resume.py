@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.capabilities import By, starter_of
+from graphflow.capabilities import By, asker_of
 from graphflow.checkpoints.loading import Loaded
 from graphflow.errors import GraphflowError
 from graphflow.events import RunResume, RunStart
@@ -56,7 +56,7 @@ async def resume(
         run_id = machine.run_id if crashed else run_id or host.ids.new_id()
         run = await taking.same_run(loaded, audience, run_id)
     executor = run.executor
-    fresh = host.tick(Resumed, run_id=run_id, limits=limits or {}, starter=starter_of(by))
+    fresh = host.tick(Resumed, run_id=run_id, limits=limits or {}, starter=None if by is None else asker_of(by))
     # Only `Resumed` carries limits, so a crashed run with new ones resumes by it too.
     tick: AnyTick = host.tick(Recovered, error=died) if crashed and not limits else fresh
 

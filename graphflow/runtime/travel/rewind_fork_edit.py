@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.capabilities import By, name_of, starter_of
+from graphflow.capabilities import By, asker_of, name_of
 from graphflow.checkpoints.errors import busy
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
@@ -118,7 +118,7 @@ class Travel:
                 replace=edit.replace,
                 reuse=reuse_rows(found, choices),
                 facts=_facts(choices, by, edit.as_node),
-                starter=starter_of(by),
+                starter=asker_of(by),
             )
             begins = self._branch(target)
             return await self._commit(runs, row, target, tick, begins, goes_on=waits)
@@ -209,7 +209,7 @@ class Travel:
 
     def _moved(self, source: str, found: Sequence[Effect], choices: Mapping[str, Choice], by: By) -> Moved:
         reuse, facts = reuse_rows(found, choices), _facts(choices, by)
-        ids, clock, starter = self._host.ids, self._host.clock, starter_of(by)
+        ids, clock, starter = self._host.ids, self._host.clock, asker_of(by)
         return Moved(id=ids.new_id(), at=clock.now_ms(), source=source, reuse=reuse, facts=facts, starter=starter)
 
     async def _commit(
