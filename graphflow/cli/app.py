@@ -11,7 +11,7 @@ from graphflow.cli.command import root as app
 
 # Importing a command adds it.
 from graphflow.cli.commands import (  # isort: skip
-    run, chat, serve, agents, threads, runs, inbox, rules, usage, graph, validate, agent_cases, schema, new, scripted_model, doctor, commands,  # noqa: F401
+    run, chat, serve, agents, threads, runs, inbox, rules, usage, models, graph, validate, agent_cases, schema, new, scripted_model, doctor, commands,  # noqa: F401
 )  # fmt: skip
 from graphflow.cli.terminal.console import make_streams_usable
 
@@ -32,7 +32,7 @@ COMMANDS = (
     "doctor",
     "commands",
 )
-GROUPS = ("agents", "threads", "runs", "inbox", "rules", "graph")
+GROUPS = ("agents", "threads", "runs", "inbox", "rules", "models", "graph")
 # The order of `graphflow --help` is this one, whichever module of a command was imported first.
 app.registered_commands.sort(key=lambda made: COMMANDS.index(made.name or ""))
 app.registered_groups.sort(key=lambda made: GROUPS.index(made.typer_instance.info.name if made.typer_instance else ""))

@@ -23,6 +23,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The part of `completion_tokens` that was reasoning; 0 also when the provider does not say."""
     cached_tokens: int = 0
     """The part of `prompt_tokens` that came from the provider's cache."""
+    cache_write_tokens: int = 0
+    """The part of `prompt_tokens` that was written to the provider's cache, where that costs extra."""
+    cost_usd: float | None = None
+    """What the call cost by the provider's own word; `None`: it does not say."""
 
 
 class TextDelta(msgspec.Struct, frozen=True, gc=False):

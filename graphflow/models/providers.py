@@ -198,7 +198,7 @@ def _named(
             known=known,
         )
     profile, prefix = table[key], provider_prefix(key)
-    base_url = _set(env, f"{prefix}_BASE_URL") or profile.base_url
+    base_url = _set(env, f"{prefix}_BASE_URL") or _filled(key, profile, env)
     if profile.protocol == "scripted" and base_url:
         profile = msgspec.structs.replace(profile, protocol="openai")  # the scripted model as a server
     key_name = _key_source(key, profile, env)
@@ -212,6 +212,12 @@ def _named(
         headers=_headers(profile, env),
         source=source,
     )
+
+
+def _filled(key: str, profile: Profile, env: Mapping[str, str]) -> str:
+    """The base URL with its variables; as written where one is not set, which `check_usable` reports."""
+    missing = [name for name in _VARIABLE.findall(profile.base_url) if not _set(env, name)]
+    return profile.base_url if missing else _VARIABLE.sub(lambda m: _set(env, m[1]) or "", profile.base_url)
 
 
 def _key_source(key: str, profile: Profile, env: Mapping[str, str]) -> str:
@@ -296,6 +302,9 @@ def check_usable(provider: Provider) -> None:
         ProviderNotReady: one of them can't work.
     """
     key = provider.key
+    if missing := _VARIABLE.findall(provider.base_url):
+        names = " and ".join(dict.fromkeys(missing))
+        raise _not_ready(key, f"its base URL needs {names}; set it, or {provider_prefix(key)}_BASE_URL")
     by_library = provider.protocol == "library" and not provider.base_url  # the library knows the address itself
     if not by_library and not _is_address(provider.base_url):
         raise _not_ready(

@@ -19,6 +19,7 @@ from graphflow.memory.chat_files import ChatFiles
 from graphflow.memory.chat_recorder import ChatRecorder
 from graphflow.memory.prompt_snapshot import system_of
 from graphflow.memory.tools import memory_tools
+from graphflow.models.model_data import listed_prices
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
 from graphflow.models.providers import known_providers, open_model
@@ -84,7 +85,7 @@ class Application(ServiceContext):
         self.tools = self.toolbox.registry
         self.runner = self._make_runner()
         self.models = ModelPool(models or self._open_model)
-        self.prices = Prices(self.settings.prices)
+        self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
         self._listeners = (self.chat_record.ended, partial(input_queue.ended, self), self.pinned_tools.ended)

@@ -53,10 +53,12 @@ class Services(dict[str, Any]):
     @functools.cached_property
     def prices(self) -> Prices:
         """Those of the settings of the current folder."""
+        from graphflow.models.model_data import listed_prices
         from graphflow.models.prices import Prices
         from graphflow.settings import load_settings
 
-        return Prices(load_settings().prices)
+        settings = load_settings()
+        return Prices(settings.prices, listed_prices(settings.llm.models_file))
 
     def is_priced(self, provider_key: str | None, model: str | None) -> bool:
         try:

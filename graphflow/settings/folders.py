@@ -17,8 +17,8 @@ def folder_issues(settings: Settings) -> list[Issue]:
     for row in all_settings():
         section, _, name = row.name.partition(".")
         path = getattr(getattr(settings, section), name)
-        is_file = row.name == "store.path"
-        if row.kind is not Path or (is_file and settings.store.url):
+        is_file = row.name in ("store.path", "llm.models_file")
+        if row.kind is not Path or (row.name == "store.path" and settings.store.url):
             continue
         if is_file and path.is_dir():
             issues.append(_issue(row.name, path, "is a folder; it must be a file"))

@@ -238,6 +238,10 @@ class LlmSettings:
     max_retries: int = _setting(
         2, "Retries (not attempts) before anything was streamed.", env="LLM_MAX_RETRIES", least=0, most=20
     )
+    models_file: Path = _setting(
+        Path("graphflow-models.json"),
+        "Newer facts about models, which `graphflow models refresh` writes; may be missing.",
+    )
     interaction_log_enabled: bool = _setting(
         True, "Log model calls: a summary at info, each delta at debug.", env="AGENT_LLM_INTERACTION_LOG_ENABLED"
     )
@@ -379,7 +383,7 @@ PROVIDER_FIELDS: dict[str, Kinds] = {
     "base_url": (str,), "model": (str,), "api_key_env": (str, list), "needs_key": (bool,), "hosts": (list,),
     "aliases": (list,), "protocol": (str,), "finish_optional": (bool,), "think_tags": (bool, str),
     "replay_reasoning": (str,), "usage": (str,), "headers": (dict,), "knobs": (dict,), "script": (str,),
-    "fallback": (bool,),
+    "fallback": (bool,), "auth": (str,),
 }  # fmt: skip
 """Fields of `[providers.KEY]`: those of `graphflow.models.profiles.Profile`, which says what each means."""
 MCP_FIELDS: dict[str, Kinds] = {
@@ -387,7 +391,9 @@ MCP_FIELDS: dict[str, Kinds] = {
     "env": (dict,), "headers": (dict,), "timeoutMs": (int,),
 }  # fmt: skip
 """Fields of `[mcp.NAME]` (spec 8.1)."""
-PRICE_FIELDS: dict[str, Kinds] = dict.fromkeys(("prompt", "cached", "completion", "reasoning"), (float, int))
+PRICE_FIELDS: dict[str, Kinds] = dict.fromkeys(
+    ("prompt", "cached", "cache_write", "completion", "reasoning"), (float, int)
+)
 """Fields of `[prices."PROVIDER/MODEL"]`: USD per million tokens, see `graphflow.models.prices.Price`."""
 
 

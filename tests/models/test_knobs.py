@@ -26,13 +26,26 @@ TABLE: list[tuple[str, str, dict[str, dict[str, Any]]]] = [
     ("siliconflow", "deepseek-ai/DeepSeek-V3.2", ENABLE),
     ("siliconflow", "Qwen/Qwen3-32B", ENABLE),
     ("siliconflow", "deepseek-ai/DeepSeek-R1", NONE),
-    ("deepseek", "deepseek-chat", SWITCH),
+    ("deepseek", "deepseek-flash", SWITCH),
     ("openai", "gpt-5-mini", EFFORT),
     ("openai", "o3", EFFORT),
     ("openai", "gpt-4.1-mini", NONE),
     ("zhipu", "glm-4.6", SWITCH),
     ("zhipu", "glm-4-flash", NONE),
-    ("moonshot", "kimi-k2-0905-preview", NONE),
+    ("moonshot", "kimi-k2.6", SWITCH),
+    ("moonshot", "kimi-k2.7-code", NONE),
+    ("openrouter", "openai/gpt-oss-120b", EFFORT),
+    ("groq", "openai/gpt-oss-120b", EFFORT),
+    ("groq", "llama-3.3-70b-versatile", NONE),
+    ("mistral", "mistral-small-2603", {"LOW": {"reasoning_effort": "none"}, "MEDIUM": {}, "HIGH": EFFORT["HIGH"]}),
+    ("mistral", "mistral-medium-latest", NONE),
+    ("xai", "grok-4.3", EFFORT),
+    ("together", "openai/gpt-oss-120b", EFFORT),
+    ("fireworks", "accounts/fireworks/models/gpt-oss-120b", EFFORT),
+    ("azure", "gpt-5.1", EFFORT),
+    ("vertex", "google/gemini-3.8-flash", EFFORT),
+    ("lmstudio", "local-model", NONE),
+    ("llamacpp", "local-model", NONE),
     ("modelscope", "Qwen/Qwen3-235B-A22B", ENABLE),
     ("modelscope", "Qwen/Qwen3-235B-A22B-Instruct-2507", NONE),
     ("ollama", "qwen3", NONE),
@@ -40,6 +53,9 @@ TABLE: list[tuple[str, str, dict[str, dict[str, Any]]]] = [
     ("vllm", "meta-llama/Llama-3.1-8B", NONE),
     ("local", "local-model", NONE),
 ]
+NATIVE = sorted(key for key, profile in PROFILES.items() if profile.protocol == "openai")
+PLACES = {"AZURE_RESOURCE_NAME": "team", "GOOGLE_CLOUD_PROJECT": "p"}
+"""Variables in base URLs."""
 STREAM = b'data: {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
@@ -62,7 +78,7 @@ class Wire:
 
 async def sent_for(key: str, model: str, options: ChatOptions, tools: tuple[ToolSpec, ...] = ()) -> dict[str, Any]:
     wire = Wire()
-    opened = open_model(key, model, env={f"{key.upper()}_API_KEY": "key"}, transport=wire)
+    opened = open_model(key, model, env={f"{key.upper()}_API_KEY": "key", **PLACES}, transport=wire)
     await complete(opened, (HumanMessage(content="hi"),), tools, options)
     (body,) = wire.sent
     return {
@@ -77,18 +93,18 @@ async def test_compute_turns_the_providers_own_knobs_and_no_others(
     assert await sent_for(key, model, ChatOptions()) == {}
     sent = {level: await sent_for(key, model, ChatOptions(compute=level)) for level in levels}  # type: ignore[arg-type]
     assert sent == levels
-    opened = open_model(key, model, env={f"{key.upper()}_API_KEY": "key"})
+    opened = open_model(key, model, env={f"{key.upper()}_API_KEY": "key", **PLACES})
     assert opened.capabilities.compute == (levels != NONE), "the capability says whether compute changes anything"
 
 
 def test_the_table_has_every_provider() -> None:
-    assert {key for key, _, _ in TABLE} == PROFILES.keys() - {"scripted"}
+    assert {key for key, _, _ in TABLE} == set(NATIVE)
 
 
-@pytest.mark.parametrize("key", sorted(PROFILES.keys() - {"scripted"}))
+@pytest.mark.parametrize("key", NATIVE)
 async def test_the_limit_of_tokens_goes_by_the_providers_name_of_it(key: str) -> None:
-    name = "max_completion_tokens" if key == "openai" else "max_tokens"
-    assert await sent_for(key, PROFILES[key].model, ChatOptions(max_tokens=64)) == {name: 64}
+    name = "max_completion_tokens" if key in ("openai", "azure", "groq") else "max_tokens"
+    assert await sent_for(key, PROFILES[key].model or "m", ChatOptions(max_tokens=64)) == {name: 64}
 
 
 @pytest.mark.parametrize(

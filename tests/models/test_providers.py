@@ -57,7 +57,8 @@ def test_the_key_for_a_base_url_is_the_general_one_or_the_providers_or_openais()
     [
         ("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "bailian"),
         ("https://api.deepseek.com", "deepseek"),
-        ("https://my-team.openai.azure.com/openai/v1", "openai"),
+        ("https://my-team.openai.azure.com/openai/v1", "azure"),
+        ("https://openrouter.ai/api/v1", "openrouter"),
         ("https://open.bigmodel.cn/api/paas/v4/", "zhipu"),
         ("https://api.moonshot.ai/v1", "moonshot"),
         ("https://api.siliconflow.com/v1", "siliconflow"),

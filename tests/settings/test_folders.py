@@ -12,7 +12,7 @@ from graphflow.settings import load_settings
 from graphflow.settings.folders import folder_issues
 from graphflow.settings.table import all_settings
 
-FOLDERS = [row for row in all_settings() if row.kind is Path and row.name != "store.path"]
+FOLDERS = [row for row in all_settings() if row.kind is Path and row.name not in ("store.path", "llm.models_file")]
 
 
 @pytest.mark.parametrize("row", FOLDERS, ids=lambda row: row.name)

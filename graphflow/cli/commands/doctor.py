@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -198,6 +201,7 @@ def _models(settings: Settings) -> Iterator[Finding]:
         where = f" at {chosen.base_url}" if chosen.base_url else ""
         why = f" ({chosen.source})" if chosen.source else ""
         yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
+    yield from _model_data(settings, chosen)
     # Agents may name any provider; one that was given an address or a table is meant to be used.
     for key in {**PROFILES, **settings.providers}:
         given = key in settings.providers or settings.environ.get(f"{provider_prefix(key)}_BASE_URL")
@@ -209,6 +213,55 @@ def _models(settings: Settings) -> Iterator[Finding]:
             wrong = error.message
         if wrong is not None:
             yield "model", "error", wrong
+
+
+def _model_data(settings: Settings, chosen: Provider) -> Iterator[Finding]:
+    """Whether what is known of models is fresh, and whether models in use are still served."""
+    from graphflow.errors import DefinitionError
+    from graphflow.models.model_data import OLD_DAYS, lifetime_text, model_data
+
+    today = datetime.now(UTC).date()
+    try:
+        data = model_data(settings.llm.models_file)
+    except DefinitionError as error:
+        yield from (("models", "error", issue.render()) for issue in error.errors)
+        return
+    if (age := data.age_days(today)) > OLD_DAYS:
+        text = f"what is known of models is {age} days old; get a newer version, or run `graphflow models refresh FILE`"
+        yield "models", "warning", text
+    else:
+        yield "models", "ok", f"{len(data.models)} known, as of {data.updated}"
+    for key, model in sorted({(chosen.key, chosen.model), *_named_models(settings)}):
+        facts = data.find(key, model)
+        ending = None if facts is None else lifetime_text(f"{key}/{model}", facts, today)
+        if ending is not None:
+            yield "models", "warning", ending
+
+
+def _named_models(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The models that agents, nodes and provider tables name."""
+    from graphflow.errors import GraphflowError
+    from graphflow.models.providers import resolve_provider
+
+    named: set[tuple[str | None, str | None]] = {(key, None) for key in settings.providers}
+    for file in sorted(Path(settings.agents.dir).glob("*.json")):
+        with suppress(OSError, ValueError, RecursionError):  # reported with the agents
+            named |= set(_models_in(json.loads(file.read_bytes())))
+    for key, model in sorted(named, key=str):
+        with suppress(GraphflowError):
+            provider = resolve_provider(key, settings.environ, settings.providers)
+            yield provider.key, model or provider.model
+
+
+def _models_in(data: Any, above: str | None = None) -> Iterator[tuple[str | None, str | None]]:
+    """`(provider key, model)` wherever a document names one; a part without a provider has that of what it stands in."""
+    if isinstance(data, dict):
+        key, model = (value if isinstance(value := data.get(n), str) else None for n in ("providerKey", "model"))
+        if key is not None or model is not None:
+            yield key or above, model
+        above = key or above
+    for part in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _models_in(part, above)
 
 
 def _unusable(provider: Provider) -> str | None:

@@ -83,6 +83,8 @@ def _headers(provider: Provider) -> dict[str, str]:
         "accept-encoding": "identity",  # a compressed stream arrives in lumps
         "user-agent": "graphflow",
     }
-    if provider.api_key:
+    if provider.api_key and provider.profile.auth == "api-key":
+        headers["api-key"] = provider.api_key.strip()
+    elif provider.api_key:
         headers["authorization"] = f"Bearer {provider.api_key.strip()}"
     return headers | {name.lower(): value for name, value in provider.headers.items()}
