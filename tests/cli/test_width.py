@@ -42,6 +42,7 @@ COMMANDS = (
     ["threads", "prune", "--dry-run"], ["threads", "migrate", "nobody"], ["threads", "rm", "nobody", "--yes"], ["inbox", "answer", "nobody"],
     ["rules", "add", "--help"], ["rules", "remove", "nobody"], ["threads", "update", "long", "--metadata", "team=blue"],
     ["threads", "replay", "nobody"], ["threads", "rotate-keys"], ["runs", "show", "nobody"], ["test"], ["new", "fresh_agent"], ["scripted-model", "--help"],
+    ["models", "list"], ["models", "show", "deepseek/deepseek-chat"], ["models", "refresh", "nobody"],
 )  # fmt: skip
 JSON = (["threads", "state", "evil"],)
 """Data, whose lines stay as they are."""
