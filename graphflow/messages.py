@@ -8,11 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from graphflow.content import Content, content_from_wire, part_misfit, part_to_wire, text_of
 from graphflow.excerpts import excerpt_of
+
+
+class ProviderState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a provider wants back with a message or a call: reasoning items, signatures.
+
+    Nobody but the provider's own code looks inside. It goes back to the provider (and, where its rule says so, the model)
+    that it came from and to nobody else; logs, events and the chat record never have it.
+    """
+
+    provider: str
+    """Key of the provider that wrote it."""
+    model: str
+    """The model that was asked for."""
+    data: dict[str, Any]
+    """The provider's own fields, merged over the stream and otherwise unchanged."""
+
+    def __repr__(self) -> str:
+        return f"ProviderState(provider={self.provider!r}, model={self.model!r}, data=…)"
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -22,6 +41,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     name: str
     arguments: str = "{}"
     """The JSON text exactly as the model wrote it; it need not parse."""
+    provider_state: ProviderState | None = None
+    """What the provider wants back with this call."""
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="role"):
@@ -35,6 +56,11 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         assert isinstance(tag, str)
         return tag
 
+    @property
+    def text(self) -> str:
+        """The text of the content; of parts, their texts joined."""
+        return text_of(self.content)  # type: ignore[attr-defined]
+
 
 class SystemMessage(_Message, frozen=True, tag="system"):
     """Instructions to the model."""
@@ -45,7 +71,7 @@ class SystemMessage(_Message, frozen=True, tag="system"):
 class HumanMessage(_Message, frozen=True, tag="user"):
     """What a user says."""
 
-    content: str
+    content: Content
     name: str | None = None
     references: tuple[Any, ...] = ()
     """Files and pages that came with the input, listed to the model after the text."""
@@ -54,21 +80,23 @@ class HumanMessage(_Message, frozen=True, tag="user"):
 class AIMessage(_Message, frozen=True, tag="assistant"):
     """What a model answers: text, reasoning, and the tool calls that it asks for."""
 
-    content: str = ""
+    content: Content = ""
     reasoning: str = ""
-    """The model's reasoning; kept in the state, not sent back (spec 5.1)."""
+    """The model's reasoning for people; what a provider wants back of it is in `provider_state`."""
     tool_calls: tuple[ToolCall, ...] = ()
     status: str | None = None
     """`_status` of partial text: `cancelled`, `error`, `timeout`; `None` is a whole message (E15)."""
     reasoning_details: tuple[Any, ...] = ()
-    """Opaque reasoning items of some providers, sent back unchanged."""
+    """Reasoning items that earlier versions stored without the provider they came from; sent to nobody."""
+    provider_state: ProviderState | None = None
+    """What the provider wants back with this turn."""
 
 
 class ToolMessage(_Message, frozen=True, tag="tool"):
     """The result of one tool call, as the model reads it."""
 
     tool_call_id: str
-    content: str
+    content: Content
     name: str | None = None
     error: bool = False
     whole: str | None = None
@@ -78,29 +106,38 @@ class ToolMessage(_Message, frozen=True, tag="tool"):
 Message = SystemMessage | HumanMessage | AIMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, HumanMessage, AIMessage, ToolMessage)
 
-_TEXT, _MAYBE_TEXT, _ITEMS = (str,), (str, NoneType), (tuple, list)
+_TEXT, _MAYBE_TEXT, _ITEMS, _STATE = (str,), (str, NoneType), (tuple, list), (ProviderState, NoneType)
+_CONTENT = (str, tuple, list)
 _FIELDS: dict[type, tuple[tuple[str, tuple[type, ...]], ...]] = {
     SystemMessage: (("id", _MAYBE_TEXT), ("content", _TEXT)),
-    HumanMessage: (("id", _MAYBE_TEXT), ("content", _TEXT), ("name", _MAYBE_TEXT), ("references", _ITEMS)),
+    HumanMessage: (("id", _MAYBE_TEXT), ("content", _CONTENT), ("name", _MAYBE_TEXT), ("references", _ITEMS)),
     AIMessage: (
         ("id", _MAYBE_TEXT),
-        ("content", _TEXT),
+        ("content", _CONTENT),
         ("reasoning", _TEXT),
         ("tool_calls", _ITEMS),
         ("status", _MAYBE_TEXT),
         ("reasoning_details", _ITEMS),
+        ("provider_state", _STATE),
     ),
     ToolMessage: (
         ("id", _MAYBE_TEXT),
         ("tool_call_id", _TEXT),
-        ("content", _TEXT),
+        ("content", _CONTENT),
         ("name", _MAYBE_TEXT),
         ("error", (bool,)),
         ("whole", _MAYBE_TEXT),
     ),
-    ToolCall: (("id", _TEXT), ("name", _TEXT), ("arguments", _TEXT)),
+    ToolCall: (("id", _TEXT), ("name", _TEXT), ("arguments", _TEXT), ("provider_state", _STATE)),
 }
-_SAID = {_TEXT: "text", _MAYBE_TEXT: "text or null", _ITEMS: "a list", (bool,): "true or false"}
+_SAID = {
+    _TEXT: "text",
+    _CONTENT: "text",
+    _MAYBE_TEXT: "text or null",
+    _ITEMS: "a list",
+    _STATE: "a ProviderState or null",
+    (bool,): "true or false",
+}
 
 
 def misfit(message: Message | ToolCall) -> str | None:
@@ -109,10 +146,18 @@ def misfit(message: Message | ToolCall) -> str | None:
     Structs check their fields only when they are read from bytes: a message with a wrong field can't be loaded again.
     """
     for name, types in _FIELDS[type(message)]:
-        value = getattr(message, name)
+        value: Any = getattr(message, name)
         if not isinstance(value, types):
             given = "null" if value is None else repr(value)
             return f"the {name} of {type(message).__name__} must be {_SAID[types]}, not {given:.80}"
+        # Nearly every content is a str, and nearly every state is none.
+        wrong = None
+        if types is _CONTENT and not isinstance(value, str):
+            wrong = next((fault for part in cast(Any, value) if (fault := part_misfit(part))), None)
+        elif types is _STATE and value is not None:
+            wrong = _state_misfit(cast(ProviderState, value))
+        if wrong is not None:
+            return f"the {name} of {type(message).__name__}: {wrong}"
     calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
     for call in calls:
         wrong = misfit(call) if isinstance(call, ToolCall) else f"{excerpt_of(call)} is not a ToolCall"
@@ -121,13 +166,21 @@ def misfit(message: Message | ToolCall) -> str | None:
     return None
 
 
-def to_wire(message: Message, *, replay_reasoning: bool = False) -> dict[str, Any]:
-    """The message as an OpenAI chat message.
+def _state_misfit(state: ProviderState) -> str | None:
+    stamp: tuple[Any, Any] = (state.provider, state.model)
+    if not all(isinstance(name, str) for name in stamp):
+        return f"provider and model must be text, not {stamp!r:.80}"
+    data: Any = state.data
+    if isinstance(data, dict) and all(type(name) is str for name in data):
+        return None
+    return "data must be an object"
 
-    `replay_reasoning` sends `reasoning_content` back, which only some providers demand.
-    """
+
+def to_wire(message: Message) -> dict[str, Any]:
+    """The message as an OpenAI chat message, without provider state: that is added for one provider."""
     if isinstance(message, AIMessage):
-        out: dict[str, Any] = {"role": "assistant", "content": message.content or None}
+        content = wire_content(message.content)
+        out: dict[str, Any] = {"role": "assistant", "content": content or None}
         # Without calls the text stays a string, even an empty one: null means "only calls" to a provider.
         if message.tool_calls:
             out["tool_calls"] = [
@@ -135,25 +188,31 @@ def to_wire(message: Message, *, replay_reasoning: bool = False) -> dict[str, An
                 for c in message.tool_calls
             ]
         else:
-            out["content"] = message.content
-        if replay_reasoning:
-            out["reasoning_content"] = message.reasoning
-        if message.reasoning_details:
-            out["reasoning_details"] = list(message.reasoning_details)
+            out["content"] = content
         return out
     if isinstance(message, ToolMessage):
-        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
-    out = {"role": message.role, "content": message.content}
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": wire_content(message.content)}
+    out = {"role": message.role, "content": wire_content(message.content)}
     if isinstance(message, HumanMessage) and message.name:
         out["name"] = message.name
     return out
 
 
+def wire_content(content: Content) -> str | list[dict[str, Any]]:
+    """Content in the OpenAI form; text stays a `str`, and so does text whose other parts have no form there."""
+    if isinstance(content, str):
+        return content
+    parts = [wire for part in content if (wire := part_to_wire(part)) is not None]
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts
+
+
 def from_wire(data: Mapping[str, Any]) -> Message:
-    """A message from its OpenAI form (or ours); parts are joined to text.
+    """A message from its OpenAI form (or ours); parts that are all text are joined to a `str`.
 
     Raises:
-        ValueError: for an unknown role, and for a field of another type; the text says which.
+        ValueError: for an unknown role or part, and for a field of another type; the text says which.
     """
     message = _from_wire(data)
     if (wrong := misfit(message)) is not None:
@@ -162,11 +221,11 @@ def from_wire(data: Mapping[str, Any]) -> Message:
 
 
 def _from_wire(data: Mapping[str, Any]) -> Message:
-    role, content = data.get("role"), _text(data.get("content"))
+    role, content = data.get("role"), content_from_wire(data.get("content"))
     identity = data.get("id")
     # OpenAI's newer models call the system role `developer`.
     if role in ("system", "developer"):
-        return SystemMessage(content=content, id=identity)
+        return SystemMessage(content=text_of(content), id=identity)
     if role == "user":
         return HumanMessage(content=content, id=identity, name=data.get("name"))
     if role == "assistant":
@@ -177,6 +236,7 @@ def _from_wire(data: Mapping[str, Any]) -> Message:
             reasoning=data.get("reasoning_content") or data.get("reasoning") or "",
             tool_calls=tuple(_call(call) for call in _items(calls, "tool_calls")),
             reasoning_details=tuple(_items(data.get("reasoning_details") or (), "reasoning_details")),
+            provider_state=_state(data),
         )
     if role == "tool":
         call_id = data.get("tool_call_id") or data.get("toolCallId") or ""
@@ -198,15 +258,17 @@ def _call(data: Any) -> ToolCall:
     if not isinstance(arguments, str):
         # Some providers send an object; the field is text everywhere else.
         arguments = msgspec.json.encode(arguments).decode()
-    return ToolCall(id=data.get("id") or "", name=function.get("name") or "", arguments=arguments)
+    return ToolCall(
+        id=data.get("id") or "", name=function.get("name") or "", arguments=arguments, provider_state=_state(data)
+    )
 
 
-def _text(content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    # Parts of other kinds (images, files) have no text; what they say is lost here, as the state keeps text.
-    if isinstance(content, Sequence):
-        return "".join(str(part.get("text") or "") if isinstance(part, Mapping) else str(part) for part in content)
-    return str(content)
+def _state(data: Mapping[str, Any]) -> ProviderState | None:
+    """The provider state in our own form: a message that was read, changed and written back keeps it."""
+    given = data.get("providerState") or data.get("provider_state")
+    if given is None or isinstance(given, ProviderState):
+        return given
+    try:
+        return msgspec.convert(given, ProviderState)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the providerState of a message can't be read: {error}") from None

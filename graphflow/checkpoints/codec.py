@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -24,6 +24,7 @@ from msgspec.msgpack import Ext
 
 from graphflow.checkpoints import timestamps, type_registry
 from graphflow.checkpoints.type_registry import register
+from graphflow.content import PART_TYPES
 from graphflow.errors import CodecError
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
 from graphflow.json_data import MAX_BITS
@@ -32,6 +33,7 @@ from graphflow.messages import (
     AIMessage,
     HumanMessage,
     Message,
+    ProviderState,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -172,6 +174,7 @@ def _walk(value: Any, depth: int) -> Any:
 
 
 _Walk = Callable[[Any, int], Any]
+Stateful = TypeVar("Stateful", AIMessage, ToolCall)
 
 
 def _deeper(depth: int) -> int:
@@ -240,16 +243,29 @@ def _message(value: Message, depth: int, walk: _Walk) -> Ext:
 
 def _tool_call(value: ToolCall, depth: int, walk: _Walk) -> Ext:
     _whole(value)
-    return Ext(TOOL_CALL, _pack(value))
+    return Ext(TOOL_CALL, _pack(_with_state(value, depth, walk)))
 
 
 def _ai_message(value: AIMessage, depth: int, walk: _Walk) -> Ext:
     _whole(value)
     if value.reasoning_details:
-        depth = _deeper(depth)
-        details = tuple(walk(item, depth) for item in value.reasoning_details)
+        details = tuple(walk(item, _deeper(depth)) for item in value.reasoning_details)
         value = msgspec.structs.replace(value, reasoning_details=details)
+    if value.provider_state is not None:
+        value = _with_state(value, _deeper(depth), walk)
+    if any(call.provider_state is not None for call in value.tool_calls):
+        calls = tuple(_with_state(call, _deeper(depth), walk) for call in value.tool_calls)
+        value = msgspec.structs.replace(value, tool_calls=calls)
     return Ext(MESSAGE, _pack(value))
+
+
+def _with_state(value: Stateful, depth: int, walk: _Walk) -> Stateful:
+    """The message or call with provider state that can be packed: what providers send is plain, what users put in need not be."""
+    state = value.provider_state
+    if state is None:
+        return value
+    state = msgspec.structs.replace(state, data=_dict(state.data, depth, walk))
+    return msgspec.structs.replace(value, provider_state=state)
 
 
 def _human_message(value: HumanMessage, depth: int, walk: _Walk) -> Ext:
@@ -289,10 +305,16 @@ class _Careful:
         if kind is str:
             return value if _is_clean(value) else Ext(TEXT, value.encode("utf-8", "surrogatepass"))
         if kind in _TEXTED:
-            _whole(value)
+            if kind not in _INNER:
+                _whole(value)
             # A text in a struct's field has no room for an extension: the fields become a map of their own.
             code = TOOL_CALL if kind is ToolCall else MESSAGE
-            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            # A state that isn't there is left out, as msgspec leaves it out: what has none keeps its bytes.
+            fields = {
+                name: part
+                for name in value.__struct_fields__
+                if (part := getattr(value, name)) is not None or name != "provider_state"
+            }
             return Ext(code, _pack([kind.__name__, self.walk(fields, _deeper(depth))]))
         if kind in _SCALARS:
             return value
@@ -315,7 +337,9 @@ def _is_clean(text: str) -> bool:
     return True
 
 
-_TEXTED = {*MESSAGE_TYPES, ToolCall}
+_INNER = {*PART_TYPES, ProviderState}
+"""Stand in messages and calls only, which are checked with them."""
+_TEXTED = {*MESSAGE_TYPES, ToolCall, *_INNER}
 _WRITERS: dict[type, Callable[[Any, int, _Walk], Any]] = {
     dict: _dict,
     FrozenDict: _dict,

@@ -47,7 +47,7 @@ from graphflow.graph.definition.old_words import renewed_error
 from graphflow.graph.engine.announcements import ending_event, interrupt_event
 from graphflow.graph.engine.ports import Logged
 from graphflow.json_data import plain
-from graphflow.messages import AIMessage, HumanMessage, ToolMessage
+from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
 
 CODES: dict[str, int] = {
     "node.start": 1, "node.end": 2, "checkpoint.create": 3, "node.error": 4, "interrupt.request": 5, "interrupt.resolve": 6,
@@ -129,14 +129,14 @@ class _Held:
     def _add(self, item: Any, place: Ref) -> None:
         # Keyed by kind or call id as well: the same text may stand in two places, and each event refers to its own.
         if isinstance(item, AIMessage):
-            self.texts["content", item.content] = [*place, "content"]
+            self.texts["content", item.text] = [*place, _text_field(item)]
             self.texts["reasoning", item.reasoning] = [*place, "reasoning"]
             for position, call in enumerate(item.tool_calls):
                 self.texts[call.id, call.arguments] = [*place, position]
         elif isinstance(item, ToolMessage):
-            self.texts[f"result:{item.tool_call_id}", item.content] = [*place, "content"]
+            self.texts[f"result:{item.tool_call_id}", item.text] = [*place, _text_field(item)]
         elif isinstance(item, HumanMessage):
-            self.texts["query", item.content] = [*place, "content"]
+            self.texts["query", item.text] = [*place, _text_field(item)]
 
     def reference(self, event: Event) -> tuple[str, Ref] | None:
         """(field, reference) of an event's long text, if the state holds it."""
@@ -153,6 +153,11 @@ class _Held:
         else:
             return None
         return None if found is None else (field, found)
+
+
+def _text_field(message: Message) -> str:
+    """The field that is the message's text: its `content`, if that has no parts."""
+    return "content" if isinstance(message.content, str) else "text"
 
 
 def _fields(event: Event, held: _Held) -> dict[str, Any]:

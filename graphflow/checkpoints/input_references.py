@@ -33,7 +33,7 @@ class Referenced(msgspec.Struct):
         Args:
             first: ordinal of the first of the entries.
         """
-        return FrozenDict({**self.rest, "query": entries[self.ordinal - first][1].content})
+        return FrozenDict({**self.rest, "query": entries[self.ordinal - first][1].text})
 
 
 def by_entries(given: Any, entries: Sequence[LogEntry], first: int) -> list[Any] | None:
@@ -64,7 +64,7 @@ def _query(given: Any) -> str | None:
 
 
 def _is(message: Any, query: str) -> bool:
-    return type(message) is HumanMessage and message.content == query
+    return type(message) is HumanMessage and message.text == query
 
 
 def _rest(given: Mapping[str, Any]) -> Any:

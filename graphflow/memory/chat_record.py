@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.content import Content, described
 from graphflow.events import (
     ActionResult,
     ActionSnapshot,
@@ -111,18 +112,18 @@ class _Messages:
     # --- what the thread holds
 
     def _add_user(self, part: RunPart, message: HumanMessage) -> None:
-        said = (event for event in part.events if isinstance(event, RequestQuery) and event.message == message.content)
+        said = (event for event in part.events if isinstance(event, RequestQuery) and event.message == message.text)
         # Each query is claimed once: a person may send the same text twice.
         event = next((event for event in said if event.seq not in self.claimed), None)
         at = part.at if event is None else event.timestamp
         seq = 0 if event is None else event.seq
         self.claimed.add(seq)
-        self._put((seq, {"role": "user", "content": _text(message.content), "ts": at}))
+        self._put((seq, {"role": "user", "content": _parts(message.content), "ts": at}))
 
     def _add_turn(self, number: int, part: RunPart, message: AIMessage) -> None:
         first = len(self.placed)
         node_run = None
-        for text, kind in ((message.reasoning, ReasoningSnapshot), (message.content, ContentSnapshot)):
+        for text, kind in ((message.reasoning, ReasoningSnapshot), (message.text, ContentSnapshot)):
             if text:
                 blocks = self._claim(number, kind, text)
                 node_run = blocks[0].node_run_id if blocks else node_run
@@ -201,15 +202,15 @@ class _Messages:
         event = self.streamed.results.get(call_id)
         at, reply = self.replies.get(call_id, (0, None))
         if reply is not None:
-            text, name = reply.content, name or reply.name
+            content, name = reply.content, name or reply.name
         else:
             assert event is not None
-            text = event.result if isinstance(event.result, str) else msgspec.json.encode(event.result).decode()
+            content = event.result if isinstance(event.result, str) else msgspec.json.encode(event.result).decode()
         out: dict[str, Any] = {
             "role": "tool",
             "name": name or "",
             "tool_call_id": call_id,
-            "content": _text(text),
+            "content": _parts(content),
             "ts": at if event is None else event.timestamp,
             self._id_key(call_id, name or ""): call_id,
         }
@@ -280,6 +281,11 @@ class _Messages:
             at += 1
         spoken[at:at] = [(seq, message) for _, message in messages]
         return place
+
+
+def _parts(content: Content) -> list[dict[str, Any]]:
+    """Content as the record has it: of media which, where it is and how large, never the bytes."""
+    return _text(content) if isinstance(content, str) else [described(part) for part in content]
 
 
 def _text(text: str) -> list[dict[str, Any]]:

@@ -256,7 +256,7 @@ def _input(bodies: Sequence[RecordBody], parts: Sequence[RunPart]) -> Mapping[st
         if body.source == "input" and change is not None:
             given = change.fields.get("input")
             if type(given) is inputs.Referenced:
-                said = next((m.content for m in reversed(part.messages) if isinstance(m, HumanMessage)), None)
+                said = next((m.text for m in reversed(part.messages) if isinstance(m, HumanMessage)), None)
                 return {**given.rest, "query": said}
             return given if isinstance(given, Mapping) else {}
     return None

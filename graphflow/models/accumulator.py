@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from graphflow.messages import AIMessage, ToolCall
+from graphflow.content import Content, Part, TextPart, content_of
+from graphflow.messages import AIMessage, ProviderState, ToolCall
 from graphflow.models.deltas import (
     Delta,
     Finish,
     FinishReason,
-    ReasoningDetails,
+    PartDelta,
+    StateDelta,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -40,13 +40,16 @@ class _OpenCall:
 class TurnAccumulator:
     """Builds a message from deltas; can be read at any time."""
 
-    __slots__ = ("_calls", "_details", "_reasoning", "_text", "finish")
+    __slots__ = ("_calls", "_parts", "_reasoning", "_states", "_text", "finish")
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _OpenCall] = {}
-        self._details: list[Any] = []
+        self._parts: list[tuple[int, Part]] = []
+        """(how many texts stand before it, part)."""
+        self._states: dict[int | None, ProviderState] = {}
+        """By the position of the call; `None` is the message."""
         self.finish: Finish | None = None
         """Set once the turn is whole."""
 
@@ -58,8 +61,10 @@ class TurnAccumulator:
             self._reasoning.append(delta.text)
         elif isinstance(delta, ToolCallDelta):
             self._feed_call(delta)
-        elif isinstance(delta, ReasoningDetails):
-            self._details.extend(delta.items)
+        elif isinstance(delta, StateDelta):
+            self._states[delta.call] = delta.state
+        elif isinstance(delta, PartDelta):
+            self._parts.append((len(self._text), delta.part))
         elif isinstance(delta, Finish):
             self.finish = delta
 
@@ -80,13 +85,29 @@ class TurnAccumulator:
         return "".join(self._text)
 
     @property
+    def content(self) -> Content:
+        """The text, or texts and other parts as they came."""
+        if not self._parts:
+            return self.text
+        out: list[Part] = []
+        begin = 0
+        for end, part in self._parts:
+            if text := "".join(self._text[begin:end]):
+                out.append(TextPart(text=text))
+            out.append(part)
+            begin = end
+        if text := "".join(self._text[begin:]):
+            out.append(TextPart(text=text))
+        return content_of(out)
+
+    @property
     def reasoning(self) -> str:
         return "".join(self._reasoning)
 
     @property
     def empty(self) -> bool:
         """Whether no delta with content has arrived; `Finish` does not count."""
-        return not (self._text or self._reasoning or self._calls or self._details)
+        return not (self._text or self._reasoning or self._calls or self._parts or self._states)
 
     def message(self, *, message_id: str | None = None, status: str | None = None) -> AIMessage:
         """The message so far.
@@ -97,15 +118,20 @@ class TurnAccumulator:
         calls = self._calls if self.finish is not None else {}
         return AIMessage(
             id=message_id,
-            content=self.text,
+            content=self.content,
             reasoning=self.reasoning,
             tool_calls=tuple(
-                ToolCall(id=c.id, name=c.name, arguments=_arguments("".join(c.arguments)))
+                ToolCall(
+                    id=c.id,
+                    name=c.name,
+                    arguments=_arguments("".join(c.arguments)),
+                    provider_state=self._states.get(position),
+                )
                 # In the order of positions, not of arrival: providers interleave the pieces of several calls.
-                for _, c in sorted(calls.items())
+                for position, c in sorted(calls.items())
             ),
-            reasoning_details=tuple(self._details),
             status=status,
+            provider_state=self._states.get(None),
         )
 
     def completion(self, *, message_id: str | None = None) -> Completion:

@@ -17,7 +17,8 @@ from graphflow.models.deltas import (
     Delta,
     Finish,
     FinishReason,
-    ReasoningDetails,
+    PartDelta,
+    StateDelta,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capabilities", "ChatModel", "ChatOptions", "Completion", "Compute", "Delta", "Finish", "FinishReason", "OneTool",
-    "ReasoningDetails", "TextDelta", "ThinkingDelta", "ToolCallDelta", "ToolSpec", "TurnAccumulator", "Usage",
+    "PartDelta", "StateDelta", "TextDelta", "ThinkingDelta", "ToolCallDelta", "ToolSpec", "TurnAccumulator", "Usage",
     "arguments_error", "complete", "estimate_tokens", "options_from_document",
 ]  # fmt: skip
 

@@ -6,9 +6,12 @@ one delta per semantic block, at once; nothing is merged, held back or cut again
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+
+from graphflow.content import Part
+from graphflow.messages import ProviderState
 
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls"]
 
@@ -59,10 +62,21 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
     """The arguments begin anew with this fragment: a provider sent a whole object and then another."""
 
 
-class ReasoningDetails(msgspec.Struct, frozen=True):
-    """Opaque reasoning items, kept in order and sent back unchanged with the turn."""
+class StateDelta(msgspec.Struct, frozen=True):
+    """What the provider wants back with this turn, or with one of its calls: whole, so a later one replaces it.
 
-    items: tuple[Any, ...]
+    Comes before `Finish`. Never shown to anybody; see `graphflow.messages.ProviderState`.
+    """
+
+    state: ProviderState
+    call: int | None = None
+    """Position of the call; `None` is the message."""
+
+
+class PartDelta(msgspec.Struct, frozen=True):
+    """A part of the answer that is not text: an image, audio, a file or a citation; it follows the text so far."""
+
+    part: Part
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -75,4 +89,4 @@ class Finish(msgspec.Struct, frozen=True):
     """`None` when the provider does not count."""
 
 
-Delta = TextDelta | ThinkingDelta | ToolCallDelta | ReasoningDetails | Finish
+Delta = TextDelta | ThinkingDelta | ToolCallDelta | PartDelta | StateDelta | Finish

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.models.replay.rules import ReplayRule
+
 Protocol = Literal["openai", "library", "scripted"]
 
 
@@ -59,7 +61,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     think_tags: bool | Literal["open"] = False
     """Reasoning comes as `<think>…</think>` inside the content; `open`: without the opening tag."""
     replay_reasoning: Literal["never", "tool_turns"] = "never"
-    """`tool_turns`: turns with tool calls must carry `reasoning_content` in the history."""
+    """`tool_turns`: turns with tool calls must carry `reasoning_content` in the history. Of the providers that are known to
+    ask for it, `models/replay/rules.py` says so."""
     usage: Literal["stream_options", "unasked"] = "stream_options"
     """Whether usage must be asked for by `stream_options`, which some servers refuse."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
@@ -69,6 +72,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A turn that fails on the way that `protocol` names, before its first delta, is tried on the other way too."""
     script: str | None = None
     """`scripted` only: path of a script file; `None` is the embedded script."""
+
+    @property
+    def replay_rules(self) -> tuple[ReplayRule, ...]:
+        """The row that `replay_reasoning` adds to those for all providers."""
+        return () if self.replay_reasoning == "never" else (_REPLAYED,)
+
+
+_REPLAYED = ReplayRule(
+    message=("reasoning_content",),
+    turns="tools",
+    scope="provider",
+    message_filler={"reasoning_content": ""},
+    checked="2026-11-23",
+    source="https://api-docs.deepseek.com/guides/thinking_mode",
+)
 
 
 class _Providers(msgspec.Struct):

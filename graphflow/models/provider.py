@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import msgspec
 
 from graphflow.models.profiles import Profile
@@ -25,6 +27,11 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def protocol(self) -> str:
         return self.profile.protocol
+
+    @property
+    def stamp(self) -> str:
+        """What marks state of this provider: the key, with the host where many servers share it."""
+        return f"{self.key}@{urlsplit(self.base_url).hostname}" if self.key == "custom" else self.key
 
     def __repr__(self) -> str:
         return f"Provider(key={self.key!r}, base_url={self.base_url!r}, model={self.model!r}, source={self.source!r})"

@@ -27,7 +27,7 @@ def estimate_message_tokens(messages: Sequence[Message]) -> int:
     """The prompt tokens of `messages`, estimated; reasoning is not counted, for it is not sent."""
     total = 0
     for message in messages:
-        total += _PER_MESSAGE + estimate_tokens(message.content)
+        total += _PER_MESSAGE + estimate_tokens(message.text)
         if isinstance(message, AIMessage):
             for call in message.tool_calls:
                 total += _PER_MESSAGE + estimate_tokens(call.name) + estimate_tokens(call.arguments)

@@ -21,7 +21,7 @@ CUT_OFF = "this call was not run: the work on its step has ended"
 
 def request_of(messages: Sequence[Any]) -> str:
     """The person's last message."""
-    return next((m.content for m in reversed(messages) if isinstance(m, HumanMessage)), "")
+    return next((m.text for m in reversed(messages) if isinstance(m, HumanMessage)), "")
 
 
 class PlanView:
@@ -67,7 +67,7 @@ class PlanView:
 
     def _said_last(self, start: int, end: int) -> str:
         said = (m for m in reversed(self._all[start:end]) if isinstance(m, AIMessage) and not m.tool_calls)
-        return next((message.content for message in said if message.status is None), "")
+        return next((message.text for message in said if message.status is None), "")
 
     def _plan(self) -> list[Message]:
         return [

@@ -126,7 +126,7 @@ def _calls_only(messages: Sequence[Message]) -> list[Message]:
         if not isinstance(message, AIMessage):
             out.append(message)
         elif message.tool_calls:
-            said = message.reasoning + message.content
+            said = message.reasoning + message.text
             out.append(msgspec.structs.replace(message, content="", reasoning=said))
     return out
 

@@ -20,6 +20,7 @@ from graphflow.models.chat_model import without_finish
 from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.logs.call_context import set_call_context
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
+from graphflow.models.replay.replay import with_reasoning
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of
 from graphflow.nodes.usage import CallMeter
@@ -271,8 +272,8 @@ class ModelTurn:
         # The raw text is JSON or a hidden candidate; only what readers saw may enter the history.
         if self.summary or self.candidate:
             text, reasoning = self.speech.shown_text, self.speech.shown_reasoning
-            message = msgspec.structs.replace(message, content=text, reasoning=reasoning)
-        said = message.content or message.reasoning or message.tool_calls or message.reasoning_details
+            message = with_reasoning(msgspec.structs.replace(message, content=text), reasoning)
+        said = message.content or message.reasoning or message.tool_calls
         return message if said else None
 
     # --- calls
@@ -301,7 +302,7 @@ class ModelTurn:
             else:
                 tool = self.registry.get(reply.name or "")
                 action = tool is not None and tool.kind == "action"
-                await self.ctx.tool_result(reply.tool_call_id, reply.content, action)
+                await self.ctx.tool_result(reply.tool_call_id, reply.text, action)
             self.closed.append(reply)
 
     # --- the end
@@ -316,7 +317,7 @@ class ModelTurn:
             )
         candidate = None
         if self.candidate and (self.last or not message.tool_calls):
-            candidate = {"text": message.content, "reasoning": message.reasoning, "finishReason": done.finish_reason}
+            candidate = {"text": message.text, "reasoning": message.reasoning, "finishReason": done.finish_reason}
         # A turn with calls goes on, so only a cut answer ends the run as cut.
         elif done.finish_reason in CUT_OFF and (self.last or not message.tool_calls):
             ctx.finish_reason = done.finish_reason
@@ -324,7 +325,7 @@ class ModelTurn:
         # From here on the whole message is in the output; a partial one would repeat it.
         ctx.partial = None
         out: dict[str, Any] = {
-            "text": message.content,
+            "text": message.text,
             "reasoning": message.reasoning,
             "toolCalls": message.tool_calls,
             "message": message,
@@ -340,7 +341,8 @@ class ModelTurn:
     def _message(self, done: Completion) -> AIMessage:
         if not self.summary:
             return done.message
-        return msgspec.structs.replace(done.message, content=self.speech.text, reasoning=self.speech.reasoning)
+        # What the provider wants back is what it sent, not the summary of it.
+        return with_reasoning(msgspec.structs.replace(done.message, content=self.speech.text), self.speech.reasoning)
 
     async def _conversation(self, message: AIMessage, candidate: bool) -> list[Message]:
         """The messages for the conversation: the turn, unless it is a candidate, and a result for every call."""
@@ -362,7 +364,7 @@ def structured(ctx: NodeRun, message: AIMessage, schema: Mapping[str, Any]) -> d
     from graphflow.graph.definition.json_schema import compile_schema
 
     # Models put JSON into a fence even when asked for plain JSON.
-    text = message.content.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    text = message.text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

@@ -95,7 +95,7 @@ async def _fall_back(ctx: NodeRun, messages: list[Message], candidate: Mapping[s
     last = messages[-1] if messages else None
     # The pass ended well but blank; its white space is in the same block as the candidate.
     if isinstance(last, AIMessage) and last.status is None:
-        last = msgspec.structs.replace(last, content=last.content + text)
+        last = msgspec.structs.replace(last, content=last.text + text)
         return _out(ctx, [*messages[:-1], last], candidate)
     return _out(ctx, [*messages, AIMessage(content=text)], candidate)
 
@@ -108,7 +108,7 @@ def _out(ctx: NodeRun, messages: list[Message], candidate: Mapping[str, Any]) ->
         ctx.finish_reason = reason
     message = messages[-1]
     return {
-        "text": message.content,
+        "text": message.text,
         "message": message,
         "messages": messages,
         "usage": dict(ctx.usage or {}),

@@ -14,7 +14,7 @@ from graphflow import load_graph
 from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer
 from graphflow.messages import AIMessage, HumanMessage, SystemMessage
 from graphflow.models.openai.request import wire_messages
-from graphflow.models.profiles import Profile
+from graphflow.models.replay.replay import Replay
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.application import Application
 from graphflow.service.requests import SubmitRequest
@@ -382,7 +382,7 @@ async def test_the_model_is_shown_the_last_k_runs_and_the_thread_keeps_all(
     app = await open_application({"text": "Yes."}, environ={"MEMORY_CHAT_K": "2"})
     for number in range(4):
         await ask(app, agent, f"question {number}")
-    asked = [m.content for m in seen[-1] if isinstance(m, HumanMessage) and m.content.startswith("question")]
+    asked = [m.content for m in seen[-1] if isinstance(m, HumanMessage) and m.text.startswith("question")]
     assert asked == ["question 2", "question 3"]
     values = (await app.graph(agent).thread("c").state()).values
     assert sum(isinstance(message, HumanMessage) for message in values["messages"]) == 4
@@ -396,5 +396,5 @@ async def test_the_reasoning_of_an_earlier_run_is_never_sent_back(
     await ask(app, "plain", "first")
     await ask(app, "plain", "second")
     assert [type(message) for message in seen[-1]] == [SystemMessage, HumanMessage, AIMessage, HumanMessage]
-    for profile in (Profile(), Profile(replay_reasoning="tool_turns")):
-        assert "hidden thought" not in json.dumps(wire_messages(profile, seen[-1]))
+    for replay in (Replay("scripted", "scripted"), Replay("deepseek", "deepseek-chat")):
+        assert "hidden thought" not in json.dumps(wire_messages(replay, seen[-1]))

@@ -31,6 +31,8 @@ class Connection:
 
     writer: asyncio.StreamWriter
     released: asyncio.Event
+    request: Request
+    """What is answered."""
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -80,7 +82,7 @@ class RawServer:
             while (request := await _read_request(reader)) is not None:
                 self.requests.append(request)
                 answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
-                await answer(Connection(writer, self.released))
+                await answer(Connection(writer, self.released, request))
                 if writer.transport.is_closing():
                     break
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):

@@ -138,7 +138,7 @@ def test_one_transport_serves_several_event_loops_one_after_another() -> None:
         async with serve_scripted(ScriptedModel(Script(turns=(ScriptTurn(text="hi"),)))) as server:
             provider = Provider(key="x", profile=Profile(), base_url=server.url)
             model = OpenAICompatibleModel(provider, "m", transport=transport)
-            return (await complete(model, ASK)).message.content
+            return (await complete(model, ASK)).message.text
 
     assert [asyncio.run(once()) for _ in range(2)] == ["hi", "hi"]
 

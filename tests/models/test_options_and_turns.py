@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from graphflow.messages import AIMessage, HumanMessage, ToolCall
+from graphflow.content import ImagePart, TextPart
+from graphflow.messages import AIMessage, HumanMessage, ProviderState, ToolCall
 from graphflow.models.chat_model import (
     ChatOptions,
     Finish,
     OneTool,
-    ReasoningDetails,
+    PartDelta,
+    StateDelta,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -87,9 +89,19 @@ def test_a_turn_may_be_looked_at_before_it_is_whole_and_then_has_no_calls() -> N
         turn.completion()
 
 
-def test_a_whole_turn_has_calls_details_and_finish() -> None:
+STATE = ProviderState(provider="p", model="m", data={"a": 1})
+
+
+def test_parts_stand_where_they_came_between_the_texts() -> None:
+    image = ImagePart(url="https://x/y.png")
+    turn = accumulated(TextDelta("be"), TextDelta("fore"), PartDelta(image), TextDelta("after"), Finish("stop"))
+    assert turn.message().content == (TextPart(text="before"), image, TextPart(text="after"))
+
+
+def test_a_whole_turn_has_calls_state_and_finish() -> None:
     turn = accumulated(
-        ReasoningDetails(({"a": 1},)),
+        StateDelta(STATE),
+        StateDelta(ProviderState(provider="p", model="m", data={"sign": 1}), 1),
         ToolCallDelta(1, "b", "g", ""),
         ToolCallDelta(0, "a", "f", "{}"),
         ToolCallDelta(0, None, None, '{"x"', restart=True),
@@ -99,9 +111,9 @@ def test_a_whole_turn_has_calls_details_and_finish() -> None:
     done = turn.completion()
     assert done.message.tool_calls == (
         ToolCall(id="a", name="ff", arguments='{"x":1}'),
-        ToolCall(id="b", name="g", arguments="{}"),
+        ToolCall(id="b", name="g", provider_state=ProviderState(provider="p", model="m", data={"sign": 1})),
     )
-    assert done.message.reasoning_details == ({"a": 1},)
+    assert done.message.provider_state == STATE
 
 
 def test_an_empty_turn_says_so() -> None:

@@ -302,7 +302,7 @@ def test_a_limit_that_is_no_number_of_its_range_is_an_error_that_names_the_varia
 async def test_any_openai_compatible_server_works_by_three_variables() -> None:
     async with serve_scripted() as server:
         model = open_model(env={"LLM_BASE_URL": server.url, "LLM_MODEL_ID": "m", "OPENAI_API_KEY": "k"})
-        assert (await complete(model, ASK)).message.content.startswith("Hello")
+        assert (await complete(model, ASK)).message.text.startswith("Hello")
         await model.aclose()
         assert server.requests[0].json["model"] == "m"
         assert server.requests[0].headers["authorization"] == "Bearer k"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
+from graphflow.messages import AIMessage, HumanMessage, ProviderState, ToolCall, ToolMessage
 from graphflow.models.chat_model import (
     Finish,
-    ReasoningDetails,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -236,9 +236,10 @@ async def test_r2_reasoning_details_are_shown_kept_and_sent_back_unchanged(open_
         client = open_client(server.url)
         heard = await hear(client)
         assert [d.text for d in heard.deltas if isinstance(d, ThinkingDelta)] == ["hm", " so"]
-        assert [list(d.items) for d in heard.deltas if isinstance(d, ReasoningDetails)] == [[d] for d in DETAILS]
         said = heard.turn.message()
-        assert list(said.reasoning_details) == DETAILS
+        assert said.provider_state == ProviderState(
+            provider="fake", model="fake-model", data={"reasoning_details": DETAILS}
+        )
         await hear(client, [HumanMessage(content="hi"), said, HumanMessage(content="and?")])
         assert server.requests[1].json["messages"][1]["reasoning_details"] == DETAILS
 
@@ -270,22 +271,45 @@ async def test_r3_what_may_have_begun_a_tag_comes_before_the_call_that_follows(o
     assert heard.deltas[:-1] == [TextDelta("a "), TextDelta("<"), ToolCallDelta(0, "i", "f", "{}")]
 
 
+def reasoned(text: str, *calls: ToolCall, content: str = "") -> AIMessage:
+    """A turn of the fake provider, as its client kept it."""
+    state = ProviderState(provider="fake", model="fake-model", data={"reasoning_content": True})
+    return AIMessage(content=content, reasoning=text, tool_calls=calls, provider_state=state)
+
+
 HISTORY = (
     HumanMessage(content="first"),
-    AIMessage(reasoning="old", tool_calls=(ToolCall(id="a", name="f"),)),
+    reasoned("old", ToolCall(id="a", name="f")),
     ToolMessage(tool_call_id="a", content="1"),
-    AIMessage(content="one", reasoning="old too"),
+    reasoned("old too", content="one"),
     HumanMessage(content="second"),
-    AIMessage(reasoning="new", tool_calls=(ToolCall(id="b", name="f"),)),
+    reasoned("no tool", content="two"),
+    HumanMessage(content="third"),
+    reasoned("new", ToolCall(id="b", name="f")),
     ToolMessage(tool_call_id="b", content="2"),
 )
 
 
-async def test_r4_reasoning_goes_back_on_tool_turns_where_the_profile_demands_it(open_client: OpenClient) -> None:
+async def test_r4_reasoning_goes_back_in_turns_with_tools_where_the_profile_demands_it(open_client: OpenClient) -> None:
+    """In those of earlier user messages too: https://api-docs.deepseek.com/guides/thinking_mode."""
     async with raw_server(stream(STOP)) as server:
         await hear(open_client(server.url, replay_reasoning="tool_turns"), HISTORY)
         sent = [m.get("reasoning_content") for m in server.requests[0].json["messages"]]
-    assert sent == [None, "", None, None, None, "new", None], "of an earlier run only the empty field"
+    assert sent == [None, "old", None, "old too", None, None, None, "new", None]
+
+
+async def test_r4_reasoning_of_another_provider_or_of_nobody_is_not_sent_and_the_field_is_empty(
+    open_client: OpenClient,
+) -> None:
+    strange = [
+        msgspec.structs.replace(m, provider_state=state) if isinstance(m, AIMessage) else m
+        for state in (None, ProviderState(provider="other", model="fake-model", data={"reasoning_content": True}))
+        for m in HISTORY
+    ]
+    async with raw_server(stream(STOP)) as server:
+        await hear(open_client(server.url, replay_reasoning="tool_turns"), strange)
+        sent = [m.get("reasoning_content") for m in server.requests[0].json["messages"]]
+    assert sent == [None, "", None, None, None, None, None, "", None] * 2
 
 
 async def test_r4_reasoning_is_not_sent_back_otherwise(open_client: OpenClient) -> None:

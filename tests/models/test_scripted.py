@@ -47,7 +47,7 @@ async def play(
         said = (await complete(model, messages, tools, options)).message
         messages.append(said)
         if not said.tool_calls:
-            return made, said.content
+            return made, said.text
         assert len(said.tool_calls) == 1, "one tool per turn"
         call = said.tool_calls[0]
         arguments = json.loads(call.arguments)
@@ -376,7 +376,7 @@ async def test_arguments_arrive_in_pieces() -> None:
 async def test_a_summary_asked_for_in_words_is_written_with_the_reasoning_in_it() -> None:
     system = SystemMessage(content='Answer as {"reasoningSummary": "…", "finalText": "…"}')
     message = (await complete(ScriptedModel(), [system, HumanMessage(content="hello")])).message
-    said = json.loads(message.content)
+    said = json.loads(message.text)
     assert (list(said), message.reasoning) == (["reasoningSummary", "finalText"], "")
     assert said["finalText"].startswith("Hello!") and said["reasoningSummary"] == "The user says hello."
 

@@ -53,4 +53,4 @@ async def test_an_ejected_agent_has_the_same_version_and_does_the_same(
     first, second = stage(original.data), stage(json.loads((tmp_path / "ejected.json").read_text(encoding="utf-8")))
     assert await first.play() == await second.play()
     assert [m.content for m in await first.said()] == [m.content for m in await second.said()]
-    assert first.model.asked[0][0][0].content.startswith("Use ${this} and $${that}.")
+    assert first.model.asked[0][0][0].text.startswith("Use ${this} and $${that}.")

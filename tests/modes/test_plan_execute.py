@@ -118,7 +118,7 @@ async def test_a_step_is_shown_the_plan_its_own_turn_and_what_the_steps_before_i
     second = stage.model.asked[3][0]
     kinds = [SystemMessage, HumanMessage, HumanMessage, AIMessage, HumanMessage, AIMessage, ToolMessage, AIMessage]
     assert [type(message) for message in second] == [*kinds, HumanMessage]
-    assert [m.content.partition("\n")[0] for m in second if isinstance(m, HumanMessage)] == [
+    assert [m.text.partition("\n")[0] for m in second if isinstance(m, HumanMessage)] == [
         "Question?",
         "Make a plan for this request before anything is done about it:",
         "Step 1 of 2: Look",

@@ -37,9 +37,7 @@ async def test_an_agent_in_the_place_of_a_stage_is_told_the_notes_and_its_answer
     assert events[-1].finish_reason == "task_done"
     judge, next_thinking = model.asked[2][0], model.asked[3][0]
     assert judge[0].content == "JUDGE"
-    assert isinstance(judge[1], HumanMessage) and judge[1].content.startswith(
-        "Question?\n\nNotes of the team so far:\n"
-    )
+    assert isinstance(judge[1], HumanMessage) and judge[1].text.startswith("Question?\n\nNotes of the team so far:\n")
     assert '"Look."' in judge[1].content
     assert AIMessage(content="[observation]: It fits.") in next_thinking
     assert "".join(e.delta for e in events if e.type == "content.delta") == "A."

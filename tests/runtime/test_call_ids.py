@@ -73,7 +73,7 @@ class Renumbered(WrappedModel):
 def paired(messages: Any) -> dict[str, str]:
     """Call id → the text of its result; each id stands for one call."""
     calls = [call.id for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
-    results = {message.tool_call_id: message.content for message in messages if isinstance(message, ToolMessage)}
+    results = {message.tool_call_id: message.text for message in messages if isinstance(message, ToolMessage)}
     assert (len(set(calls)), list(results)) == (len(calls), calls)
     return results
 

@@ -72,7 +72,7 @@ async def test_a_call_gives_the_message_and_counts_as_one_call(compile_graph: Co
 async def test_messages_are_objects_or_their_openai_form() -> None:
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
         given = [{"role": "system", "content": "Be short."}, HumanMessage(content="and now?")]
-        return {"said": [(await ctx.call_model(given)).content]}
+        return {"said": [(await ctx.call_model(given)).text]}
 
     model = Speaker()
     await graph_of(work).compile(model=model).run({})
@@ -83,7 +83,7 @@ async def test_a_call_is_recorded_so_a_node_that_is_entered_again_calls_no_model
     """The node asks, is left, and is entered again after the answer: no second call, no second text, no second count."""
 
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
-        draft = (await ctx.call_model("Draft", stream=True)).content
+        draft = (await ctx.call_model("Draft", stream=True)).text
         if await ctx.ask(f"Send {draft!r}?", schema={"type": "boolean"}):
             score = await ctx.call_model("Score", schema=SCORE, stream=False)
             return {"said": [draft, score]}
@@ -106,7 +106,7 @@ async def test_a_call_is_recorded_so_a_node_that_is_entered_again_calls_no_model
 @pytest.mark.parametrize("stream", [True, False])
 async def test_stream_decides_only_whether_readers_get_the_deltas(compile_graph: Compile, stream: bool) -> None:
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
-        return {"said": [(await ctx.call_model("Go", stream=stream)).content]}
+        return {"said": [(await ctx.call_model("Go", stream=stream)).text]}
 
     script = [{"reasoning": "hm", "text": "one two", "usage": {"prompt_tokens": 3}}]
     app = compile_graph(graph_of(work), model=ScriptedModel(script))
@@ -152,9 +152,9 @@ async def test_a_retry_calls_again_unless_another_operation_followed() -> None:
     done: list[str] = []
 
     async def work(state: Any, ctx: Context) -> dict[str, Any]:
-        kept = (await ctx.call_model("kept")).content
+        kept = (await ctx.call_model("kept")).text
         await ctx.step("send", lambda: done.append(kept))
-        last = (await ctx.call_model("again")).content
+        last = (await ctx.call_model("again")).text
         if ctx.attempt == 1:
             raise ValueError("try once more")
         return {"said": [kept, last]}
@@ -256,7 +256,7 @@ async def test_a_call_that_the_node_gives_up_counts_as_cut_off(opened: bool) -> 
                     await ctx.call_model("late")
         except TimeoutError:
             pass
-        return {"said": [(await ctx.call_model("in time")).content]}
+        return {"said": [(await ctx.call_model("in time")).text]}
 
     result = await graph_of(work).compile(model=Speaker(Silence(), "ok")).run({})
     assert result.state["said"] == ["ok"]

@@ -45,9 +45,9 @@ class Late:
         if self.what == "ask":
             await ctx.ask("Clean up?")
         elif self.what == "call_model":
-            self.done.append((await ctx.call_model("Clean up?")).content)
+            self.done.append((await ctx.call_model("Clean up?")).text)
         elif self.what == "open_model":
-            self.done.append((await complete(self.model, [HumanMessage(content="Clean up?")])).message.content)
+            self.done.append((await complete(self.model, [HumanMessage(content="Clean up?")])).message.text)
         else:
             await ctx.step("late", lambda: self.done.append("late"), effects=self.what)
 

@@ -72,7 +72,7 @@ def result_of(plan: Plan, frame: Frame, scope: Mapping[str, Any]) -> Any:
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if isinstance(message, AIMessage):
-            return message.content
+            return message.text
         # Text from before the last user message answers an earlier input, not this one.
         if isinstance(message, HumanMessage):
             break

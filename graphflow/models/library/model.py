@@ -73,10 +73,17 @@ class AnyLlmModel(RemoteModel):
         fields: dict[str, Any] = {"stream": True}
         if profile.usage == "stream_options":
             fields["stream_options"] = {"include_usage": True}
-        fields |= request_fields(profile, self._model, messages, tools, options)
+        fields |= request_fields(profile, self.replay, messages, tools, options)
         # A reader holds the state of one stream, so each try needs a new one.
         reader = lambda: TurnReader(  # noqa: E731 - one per try
-            self.provider, profile, messages, tools, mask=self._mask, new_token=self._new_token, warn=notice
+            self.provider,
+            profile,
+            messages,
+            tools,
+            self.replay,
+            mask=self._mask,
+            new_token=self._new_token,
+            warn=notice,
         )
         return _LibraryTurn(self._opened, fields, watch, reader, self._mask, self.provider)
 

@@ -18,7 +18,7 @@ from graphflow.errors import GraphflowError
 from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
-from graphflow.models.deltas import Delta, Finish, ReasoningDetails, TextDelta, ThinkingDelta, ToolCallDelta
+from graphflow.models.deltas import Delta, Finish, PartDelta, StateDelta, TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.logs.call_context import call_context
 from graphflow.models.logs.log import model_logger
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
@@ -128,8 +128,11 @@ class _LoggedCall:
                 return {"content": self._piece("content", text)}
             case ThinkingDelta(text):
                 return {"reasoning": self._piece("reasoning", text)}
-            case ReasoningDetails(items):
-                return {"reasoningDetails": len(items)}
+            case StateDelta(state, call):
+                # Opaque, and often as secret as a token: only that it came.
+                return {"providerState": sorted(state.data), "call": call}
+            case PartDelta(part):
+                return {"part": part.type}
             case ToolCallDelta(index=index, arguments=arguments):
                 return {"tool": self._names.get(index, ""), "call": index, "arguments": self._piece(index, arguments)}
             case Finish(reason, raw_reason):

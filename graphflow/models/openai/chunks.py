@@ -24,6 +24,8 @@ class CallPart(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: FunctionPart | None = None
+    extra_content: Any = None
+    """What the provider wants back with the call (Gemini's thought signature)."""
 
 
 class DeltaPart(msgspec.Struct, gc=False):
@@ -32,6 +34,7 @@ class DeltaPart(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: Any = None
     reasoning_details: list[Any] | None = None
+    extra_content: Any = None
     tool_calls: list[CallPart] | None = None
     refusal: str | None = None
     function_call: FunctionPart | None = None
@@ -103,6 +106,7 @@ def _delta(raw: dict[str, Any]) -> DeltaPart:
         reasoning_content=_text(raw.get("reasoning_content")),
         reasoning=_streamed(raw.get("reasoning")),
         reasoning_details=whole_characters(details) if isinstance(details, list) else None,
+        extra_content=whole_characters(raw.get("extra_content")),
         tool_calls=[_call(c) for c in calls if isinstance(c, dict)] if isinstance(calls, list) else None,
         refusal=_whole_text(raw.get("refusal")),
         function_call=_function(raw.get("function_call")),
@@ -116,6 +120,7 @@ def _call(raw: dict[str, Any]) -> CallPart:
         # Some providers send numbers as ids; they go back to them as text.
         id=str(identity) if isinstance(identity, int) else _whole_text(identity),
         function=_function(raw.get("function")),
+        extra_content=whole_characters(raw.get("extra_content")),
     )
 
 

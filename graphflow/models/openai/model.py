@@ -59,10 +59,10 @@ class OpenAICompatibleModel(RemoteModel):
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
         profile, mask = self._provider.profile, self._endpoint.mask
-        body = request_body(profile, self._model, messages, tools, options)
+        body = request_body(profile, self.replay, messages, tools, options)
         # A reader holds the state of one stream, so each try needs a new one.
         reader = lambda: TurnReader(  # noqa: E731 - one per try
-            self.provider, profile, messages, tools, mask=mask, new_token=self._new_token, warn=notice
+            self.provider, profile, messages, tools, self.replay, mask=mask, new_token=self._new_token, warn=notice
         )
         return Exchange(self._endpoint, watch, body, reader)
 

@@ -8,22 +8,22 @@ from typing import Any
 import msgspec
 
 from graphflow.json_data import whole_characters
-from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire
+from graphflow.messages import Message, ToolMessage, to_wire
 from graphflow.models.accumulator import arguments_error
-from graphflow.models.openai.tool_call_assembly import wire_id
 from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
 from graphflow.models.profiles import Knobs, Profile, knows_compute
+from graphflow.models.replay.replay import Replay
 
 
 def request_body(
-    profile: Profile, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+    profile: Profile, replay: Replay, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
 ) -> bytes:
     """The request as JSON bytes; always a streaming one."""
     body: dict[str, Any] = {"stream": True}
     # Some servers refuse a request with this field, so it is asked for only where the profile says so.
     if profile.usage == "stream_options":
         body["stream_options"] = {"include_usage": True}
-    body |= request_fields(profile, model, messages, tools, options)
+    body |= request_fields(profile, replay, messages, tools, options)
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:  # half a character in a text of the state: it must not end the thread for ever
@@ -31,11 +31,11 @@ def request_body(
 
 
 def request_fields(
-    profile: Profile, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+    profile: Profile, replay: Replay, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
 ) -> dict[str, Any]:
     """The request's fields but those about streaming."""
-    knobs = profile.knobs
-    body: dict[str, Any] = {"model": model, "messages": wire_messages(profile, messages)}
+    knobs, model = profile.knobs, replay.model
+    body: dict[str, Any] = {"model": model, "messages": wire_messages(replay, messages)}
     body |= _sampling(knobs, options)
     if tools:
         body |= _offer(knobs, tools, options)
@@ -55,38 +55,29 @@ def _compute(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> C
     return knobs.when_forced if forced and knobs.when_forced is not None else options.compute
 
 
-def wire_messages(profile: Profile, messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages in OpenAI form.
-
-    Reasoning goes back only where the profile demands it: on turns with tool calls, with its text in the
-    present run (after the last user message) and empty in earlier ones.
-    """
-    replay = profile.replay_reasoning == "tool_turns"
-    present = max((i for i, m in enumerate(messages) if isinstance(m, HumanMessage)), default=-1)
+def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages in OpenAI form, each with the state that its provider wants back, and ids that it accepts."""
     out = []
-    for position, message in enumerate(messages):
-        if isinstance(message, AIMessage):
-            data = to_wire(message)
-            if message.tool_calls:
-                _mend_calls(data["tool_calls"])
-                if replay:
-                    data["reasoning_content"] = message.reasoning if position > present else ""
-        else:
-            data = to_wire(message)
-            if isinstance(message, ToolMessage):
-                # The provider knows its own id, without the suffix that made it unique in the conversation.
-                data["tool_call_id"] = wire_id(message.tool_call_id)
+    for message, fields in zip(messages, replay.fields(messages), strict=True):
+        data = to_wire(message)
+        if isinstance(message, ToolMessage):
+            data["tool_call_id"] = replay.call_id(message.tool_call_id)
+        elif fields is not None:
+            said, calls = fields
+            data |= said
+            for call, more in zip(data.get("tool_calls") or (), calls, strict=True):
+                _mend_call(call, replay)
+                call |= more
         out.append(data)
     return out
 
 
-def _mend_calls(calls: list[dict[str, Any]]) -> None:
-    for call in calls:
-        call["id"] = wire_id(call["id"])
-        # Servers that parse the history refuse the whole request for one broken call of the past. What
-        # was wrong with it stands in the call's error result.
-        if arguments_error(call["function"]["arguments"]) is not None:
-            call["function"]["arguments"] = "{}"
+def _mend_call(call: dict[str, Any], replay: Replay) -> None:
+    call["id"] = replay.call_id(call["id"])
+    # Servers that parse the history refuse the whole request for one broken call of the past. What
+    # was wrong with it stands in the call's error result.
+    if arguments_error(call["function"]["arguments"]) is not None:
+        call["function"]["arguments"] = "{}"
 
 
 def _sampling(knobs: Knobs, options: ChatOptions) -> dict[str, Any]:

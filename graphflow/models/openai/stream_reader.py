@@ -13,7 +13,7 @@ import msgspec
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
-from graphflow.models.deltas import Delta, Finish, FinishReason, ReasoningDetails, TextDelta, ThinkingDelta, Usage
+from graphflow.models.deltas import Delta, Finish, FinishReason, TextDelta, ThinkingDelta, Usage
 from graphflow.models.openai.chunks import (
     CallPart,
     Chunk,
@@ -24,6 +24,7 @@ from graphflow.models.openai.chunks import (
     whole_turn_chunk,
 )
 from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_known
+from graphflow.models.openai.state import StateCollector
 from graphflow.models.openai.surrogate_pairs import SurrogateJoiner
 from graphflow.models.openai.think_tags import ThinkSplitter
 from graphflow.models.openai.tool_call_assembly import CallTable, call_ids
@@ -32,6 +33,7 @@ from graphflow.models.profiles import Profile
 from graphflow.models.remote.failures import Masker, failure, in_band_failure
 from graphflow.models.remote.loose_json import read_json
 from graphflow.models.remote.sse_decoder import SseEvent
+from graphflow.models.replay.replay import Replay
 
 _DONE = b"[DONE]"
 _MOST_TOKENS = 1 << 53
@@ -47,6 +49,7 @@ class TurnReader:
         profile: Profile,
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
+        replay: Replay,
         *,
         mask: Masker,
         new_token: Callable[[], str],
@@ -58,8 +61,12 @@ class TurnReader:
         self._warn = warn
         self._think = ThinkSplitter(inside=profile.think_tags == "open") if profile.think_tags else None
         self._mend = SurrogateJoiner()
+        self._state = StateCollector(replay)
         self._calls = CallTable(
-            offered=[tool.name for tool in tools], used_ids=lambda: call_ids(messages), new_token=new_token
+            offered=[tool.name for tool in tools],
+            used_ids=lambda: call_ids(messages),
+            new_token=new_token,
+            state=self._state,
         )
         self._raw_reason: str | None = None
         self._refused = False
@@ -195,6 +202,7 @@ class TurnReader:
         if (
             delta.reasoning is None
             and delta.reasoning_details is None
+            and delta.extra_content is None
             and delta.refusal is None
             and self._think is None
         ):
@@ -224,7 +232,11 @@ class TurnReader:
         if delta.reasoning_details:
             # The details often repeat the reasoning, so they are shown only where no plain text came with them.
             reasoning = reasoning or "".join(map(_detail_text, delta.reasoning_details))
-            out.append(ReasoningDetails(tuple(delta.reasoning_details)))
+            self._state.details(delta.reasoning_details)
+        if reasoning:
+            self._state.thought(reasoning)
+        if delta.extra_content is not None:
+            self._state.take_extra(delta.extra_content)
         if delta.refusal:
             # A refusal takes the place of the answer: shown as text, else the reader would see nothing.
             self._refused = True
@@ -273,6 +285,7 @@ class TurnReader:
             # Text that the splitter held back precedes the calls, as it did on the wire.
             self._put_pieces(self._think.close(), out)
         self._calls.flush(out)
+        self._state.close(out, reasoned=self._reasoning_characters > 0)
         out.append(Finish(self._reason(), self._raw_reason, read_usage(self._usage)))
 
     def _whole_without_reason(self) -> bool:

@@ -14,17 +14,8 @@ import msgspec
 from graphflow.messages import AIMessage, Message
 from graphflow.models.deltas import Delta, ToolCallDelta
 from graphflow.models.openai.chunks import CallPart, FunctionPart
-from graphflow.models.remote.remote_model import TOKEN_LENGTH
-
-WIRE_ID_MARK = "~"
-"""Separates a provider's id that was not unique from the suffix that makes it so: `call_0~k3f9x2ab`."""
-
-
-def wire_id(call_id: str) -> str:
-    """The id as the provider knows it, for the reply."""
-    head, mark, tail = call_id.rpartition(WIRE_ID_MARK)
-    # A provider's own id may contain the mark, so only a suffix of exactly our length is cut off.
-    return head if mark and head and len(tail) == TOKEN_LENGTH else call_id
+from graphflow.models.openai.state import StateCollector
+from graphflow.models.replay.call_ids import WIRE_ID_MARK
 
 
 def call_ids(messages: Iterable[Message]) -> set[str]:
@@ -64,7 +55,12 @@ class CallTable:
     """Turns the call parts of chunks into `ToolCallDelta`s with stable positions and unique ids."""
 
     def __init__(
-        self, *, offered: Collection[str], used_ids: Callable[[], set[str]], new_token: Callable[[], str]
+        self,
+        *,
+        offered: Collection[str],
+        used_ids: Callable[[], set[str]],
+        new_token: Callable[[], str],
+        state: StateCollector,
     ) -> None:
         """`used_ids` gives the ids of the conversation, asked for only when a call comes."""
         self._offered = frozenset(offered)
@@ -72,6 +68,7 @@ class CallTable:
         self._used_ids = used_ids
         self._used: set[str] | None = None
         self._new_token = new_token
+        self._state = state
         self._calls: list[_PartialCall] = []
         self._by_id: dict[str, _PartialCall] = {}
         self._by_index: dict[int, _PartialCall] = {}
@@ -90,6 +87,8 @@ class CallTable:
             function = part.function or _NO_FUNCTION
             call = self._find(part, function, seen) or self._open(part)
             seen.add(call.position)
+            if part.extra_content is not None:
+                self._state.call(call.position, part.extra_content)
             self._extend(call, function, out)
 
     def flush(self, out: list[Delta]) -> None:
@@ -105,7 +104,7 @@ class CallTable:
     def _goes_on(self, part: CallPart, out: list[Delta]) -> bool:
         """Takes what nearly every part is, a bare fragment for a known index; whether it was one."""
         function = part.function
-        if part.id or part.index is None or function is None or function.name:
+        if part.id or part.index is None or function is None or function.name or part.extra_content is not None:
             return False
         call, fragment = self._by_index.get(part.index), function.arguments
         # Anything unusual takes the slow path; this one runs for nearly every argument delta.

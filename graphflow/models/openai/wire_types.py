@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.messages import Message, from_wire
 from graphflow.models.accumulator import Completion
-from graphflow.models.deltas import Delta, Finish, ReasoningDetails, TextDelta, ThinkingDelta, ToolCallDelta, Usage
+from graphflow.models.deltas import Delta, Finish, PartDelta, StateDelta, TextDelta, ThinkingDelta, ToolCallDelta, Usage
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 
 
@@ -107,21 +107,20 @@ def wire_delta(delta: Delta) -> dict[str, Any]:
             return {"content": text}
         case ThinkingDelta(text):
             return {"reasoning_content": text}
-        case ReasoningDetails(items):
-            return {"reasoning_details": list(items)}
         case ToolCallDelta(index=index, id=None, arguments=arguments):
             return {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
         case ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments):
             function = {"name": name, "arguments": arguments}
             return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
-        case Finish():
+        # What is opaque belongs to the provider behind, and parts that are not text have no field in a chunk.
+        case Finish() | StateDelta() | PartDelta():
             return {}
 
 
 def completion_body(head: Mapping[str, Any], completion: Completion) -> bytes:
     """The answer to a request that asked for no stream."""
     said = completion.message
-    message: dict[str, Any] = {"role": "assistant", "content": said.content or None}
+    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
     if said.reasoning:
         message["reasoning_content"] = said.reasoning
     if said.tool_calls:
@@ -130,7 +129,7 @@ def completion_body(head: Mapping[str, Any], completion: Completion) -> bytes:
             for c in said.tool_calls
         ]
     else:
-        message["content"] = said.content
+        message["content"] = said.text
     reason = completion.raw_reason or completion.finish_reason
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     usage = wire_usage(completion.usage)

@@ -19,10 +19,10 @@ from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
 from graphflow.models.remote.retry import Limits, backoff_s
 from graphflow.models.remote.timeouts import TurnTimeouts
+from graphflow.models.replay.call_ids import TOKEN_LENGTH
+from graphflow.models.replay.replay import Replay
 from graphflow.models.tokens import estimate_message_tokens
 
-TOKEN_LENGTH = 8
-"""Length of the suffix that makes the id of a call unique."""
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -60,6 +60,8 @@ class RemoteModel:
         self._limits = limits or Limits()
         self._sleep = sleep
         self._draw = draw
+        self.replay = Replay(provider.stamp, model, key=provider.key, more=provider.profile.replay_rules)
+        """What of the conversation's provider state goes back to this model, and in which form its call ids."""
 
     @property
     def provider(self) -> str:

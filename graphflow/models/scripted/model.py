@@ -63,12 +63,12 @@ class ScriptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def prompt(self) -> str:
         """The text of the last message."""
-        return self.messages[-1].content if self.messages else ""
+        return self.messages[-1].text if self.messages else ""
 
     @property
     def system(self) -> str:
         """The system prompt; empty if there is none."""
-        return "\n\n".join(m.content for m in self.messages if isinstance(m, SystemMessage))
+        return "\n\n".join(m.text for m in self.messages if isinstance(m, SystemMessage))
 
 
 MOST_REQUESTS = 1_000

@@ -52,8 +52,8 @@ class _ScriptScene:
         said = [i for i, m in enumerate(messages) if isinstance(m, HumanMessage)]
         last = max((i for i in said if _is_question(messages[i])), default=-1)
         # What a colleague said after the person's question is a prompt; the question itself stays the topic.
-        self._prompted = messages[said[-1]].content if said and said[-1] != last else ""
-        self.asked = messages[last].content if last >= 0 else ""
+        self._prompted = messages[said[-1]].text if said and said[-1] != last else ""
+        self.asked = messages[last].text if last >= 0 else ""
         self._script = script
         self._since = messages[last + 1 :]
         self._tools = {} if options.tool_choice == "none" else {tool.name: tool for tool in tools}
@@ -135,7 +135,7 @@ class _ScriptScene:
 
     def _results(self, tasks: Sequence[_ScriptTask]) -> dict[int, str]:
         """Position of a task → its result, from the calls made since the user spoke."""
-        contents = {m.tool_call_id: m.content for m in self._since if isinstance(m, ToolMessage)}
+        contents = {m.tool_call_id: m.text for m in self._since if isinstance(m, ToolMessage)}
         found: dict[int, str] = {}
         for call in (c for m in self._since if isinstance(m, AIMessage) for c in m.tool_calls):
             fitting = [i for i, t in enumerate(tasks) if t.step.tool == call.name and i not in found]
@@ -200,7 +200,7 @@ class _ScriptScene:
         words = sorted(self._script.days, key=len, reverse=True)
         word = next((w for w in words if w in text), None)
         # From the results and not the clock, so that a script gives the same arguments on every day.
-        results = (m.content for m in reversed(self._since) if isinstance(m, ToolMessage) and not m.error)
+        results = (m.text for m in reversed(self._since) if isinstance(m, ToolMessage) and not m.error)
         found = next((f for f in map(_ISO_DATE.search, results) if f is not None), None)
         if found is None:
             return word or ("今天" if self._language == "zh" else "today")
@@ -275,7 +275,7 @@ class _ScriptScene:
         return msgspec.structs.replace(turn, text=msgspec.json.encode(value).decode())
 
     def _quotes(self) -> list[str]:
-        return [_quote(m.content) for m in self._since if isinstance(m, ToolMessage) and m.content]
+        return [_quote(m.text) for m in self._since if isinstance(m, ToolMessage) and m.text]
 
     def _spoken(self, text: Text) -> str:
         return text if isinstance(text, str) else text.get(self._language) or next(iter(text.values()), "")
@@ -324,12 +324,12 @@ def _is_question(message: Message) -> bool:
     wants its forced answer wants it to the question before.
     """
     assert isinstance(message, HumanMessage)
-    return message.name is None and not message.content.startswith("No more tools can be called.")
+    return message.name is None and not message.text.startswith("No more tools can be called.")
 
 
 def _asks_for_summary(messages: Sequence[Message]) -> bool:
     """Whether the system prompt asks in words for the form of `output: REASONING_SUMMARY`, as it does with tools on offer."""
-    return any(isinstance(m, SystemMessage) and '"reasoningSummary"' in m.content for m in messages[:1])
+    return any(isinstance(m, SystemMessage) and '"reasoningSummary"' in m.text for m in messages[:1])
 
 
 def _language_of(text: str) -> str:

@@ -129,6 +129,6 @@ async def tool_result(context: ServiceContext, chat_id: str, tool_id: str) -> di
     messages = loaded.machine.frames[ROOT].state.get("messages", ())
     for message in reversed(messages):
         if isinstance(message, ToolMessage) and message.tool_call_id == tool_id:
-            result = message.content if message.whole is None else message.whole
+            result = message.text if message.whole is None else message.whole
             return {"toolId": tool_id, "toolName": message.name, "result": result, "cut": message.whole is not None}
     raise GraphflowError(f"chat {chat_id!r} has no result of a call {excerpt_of(tool_id, 160)}", code="not_found")

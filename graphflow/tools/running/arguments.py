@@ -94,7 +94,7 @@ class LatestResults(Mapping[str, Any]):
                 break
             if isinstance(message, ToolMessage) and message.name and not message.error:
                 # Walking backwards, the first is the latest; `whole`, as a template may name what was cut for the model.
-                found.setdefault(message.name, message.whole or message.content)
+                found.setdefault(message.name, message.whole or message.text)
         return found
 
     def __getitem__(self, name: str) -> Any:

@@ -1,0 +1,178 @@
+"""What each provider and model wants back with a conversation, as data: state, fillers, and the form of call ids.
+
+Every row names the day on which it was checked and the page it follows. A provider's own rows win over those for all
+providers, so a gateway can differ from the models behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class ReplayRule(msgspec.Struct, frozen=True, kw_only=True):
+    """State that goes back, in which fields and turns, and what stands in its place in turns of other providers."""
+
+    providers: tuple[str, ...] = ()
+    """Keys; empty: all that have no row of their own."""
+    models: str = ""
+    """Pattern, searched in the model's name without regard to case; empty: all."""
+    message: tuple[str, ...] = ()
+    """Fields of the assistant message that are kept and sent back."""
+    call: tuple[str, ...] = ()
+    """Fields of its tool calls, likewise."""
+    turns: Literal["all", "tools"] = "all"
+    """`tools`: only in turns (from one user message to the next) in which a tool was called."""
+    scope: Literal["model", "provider"] = "model"
+    """Whether the state is for the model that wrote it, or for all of its provider."""
+    message_filler: dict[str, Any] = {}
+    """Fields for a message with calls that has no state of its own: without them the request is refused."""
+    call_filler: dict[str, Any] = {}
+    """Fields for the first call of such a message."""
+    checked: str
+    """The day, `YYYY-MM-DD`."""
+    source: str
+
+
+class CallIdRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which ids of calls a provider accepts; others are mapped, see `call_ids.accepted`."""
+
+    providers: tuple[str, ...] = ()
+    models: str = ""
+    alphabet: str = "A-Za-z0-9_-"
+    """Characters, as in a character class of a pattern."""
+    longest: int
+    shortest: int = 1
+    checked: str
+    source: str
+
+
+_GEMINI_3 = r"gemini-([3-9]|\w+-latest)"
+_CLAUDE_LIBRARY = ("anthropic", "vertexaianthropic", "azureanthropic")
+
+REPLAY_RULES: tuple[ReplayRule, ...] = (
+    ReplayRule(
+        # All turns with calls, those of earlier user messages too; "" is taken where there was no reasoning.
+        providers=("deepseek",),
+        message=("reasoning_content",),
+        turns="tools",
+        scope="provider",
+        message_filler={"reasoning_content": ""},
+        checked="2026-11-23",
+        source="https://api-docs.deepseek.com/guides/thinking_mode",
+    ),
+    ReplayRule(
+        # "thinking is enabled but reasoning_content is missing in assistant tool call message at index N"
+        providers=("moonshot",),
+        models=r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|thinking|latest)",
+        message=("reasoning_content",),
+        turns="tools",
+        scope="provider",
+        # Not empty: servers that leave out empty fields before the check report it as missing.
+        message_filler={"reasoning_content": " "},
+        checked="2026-11-23",
+        source="https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model",
+    ),
+    ReplayRule(
+        providers=("zhipu",),
+        models=r"glm-(4\.[5-9]|[5-9])",
+        message=("reasoning_content",),
+        turns="tools",
+        scope="provider",
+        checked="2026-11-23",
+        source="https://docs.z.ai/guides/capabilities/thinking-mode",
+    ),
+    ReplayRule(
+        # Blocks whole and in their order; fragments are refused ("Invalid signature in thinking block").
+        providers=("openrouter",),
+        message=("reasoning_details",),
+        checked="2026-11-23",
+        source="https://openrouter.ai/docs/use-cases/reasoning-tokens",
+    ),
+    ReplayRule(
+        # Through the library: the signature as `extra_content`, the text that it signs as `reasoning`.
+        providers=_CLAUDE_LIBRARY,
+        message=("extra_content", "reasoning"),
+        checked="2026-11-23",
+        source="https://platform.claude.com/docs/en/build-with-claude/extended-thinking",
+    ),
+    ReplayRule(
+        models=_GEMINI_3,
+        message=("extra_content",),
+        call=("extra_content",),
+        call_filler={"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}},
+        checked="2026-11-23",
+        source="https://ai.google.dev/gemini-api/docs/thought-signatures",
+    ),
+    ReplayRule(
+        # The same models behind other servers: the template needs what the model thought before its calls.
+        models=r"kimi-(k2\.[5-9]|k2-thinking|k[3-9])",
+        message=("reasoning_content",),
+        turns="tools",
+        scope="provider",
+        message_filler={"reasoning_content": " "},
+        checked="2026-11-23",
+        source="https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model",
+    ),
+    ReplayRule(
+        models=r"deepseek-(v[4-9]|flash|pro)",
+        message=("reasoning_content",),
+        turns="tools",
+        scope="provider",
+        message_filler={"reasoning_content": ""},
+        checked="2026-11-23",
+        source="https://api-docs.deepseek.com/guides/thinking_mode",
+    ),
+    ReplayRule(
+        # What no row is about goes back as it came: only a server that sends these fields gets them.
+        message=("reasoning_details", "extra_content"),
+        call=("extra_content",),
+        checked="2026-11-23",
+        source="https://openrouter.ai/docs/use-cases/reasoning-tokens",
+    ),
+)
+
+CALL_ID_RULES: tuple[CallIdRule, ...] = (
+    CallIdRule(
+        # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9."
+        providers=("mistral",),
+        alphabet="A-Za-z0-9",
+        longest=9,
+        shortest=9,
+        checked="2026-11-23",
+        source="https://github.com/anomalyco/opencode/issues/1680",
+    ),
+    CallIdRule(
+        # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+        providers=(*_CLAUDE_LIBRARY, "bedrock"),
+        longest=64,
+        checked="2026-11-23",
+        source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolUseBlock.html",
+    ),
+    CallIdRule(
+        # "string too long. Expected a string with maximum length 40"
+        providers=("openai",),
+        alphabet=r"!-~",
+        longest=40,
+        checked="2026-11-23",
+        source="https://github.com/langchain-ai/langchain/issues/31214",
+    ),
+    CallIdRule(
+        # A gateway hands ids on to whoever serves the model.
+        providers=("openrouter",),
+        models=r"^(anthropic|amazon)/",
+        longest=64,
+        checked="2026-11-23",
+        source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolUseBlock.html",
+    ),
+    CallIdRule(
+        providers=("openrouter",),
+        models=r"^mistralai/",
+        alphabet="A-Za-z0-9",
+        longest=9,
+        shortest=9,
+        checked="2026-11-23",
+        source="https://github.com/anomalyco/opencode/issues/1680",
+    ),
+)

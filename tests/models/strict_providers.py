@@ -1,0 +1,146 @@
+"""Fakes that refuse what the real service refuses, each with the page or report that its rule is taken from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.models.raw_server import Answer, Connection, body, stream
+
+Rule = Callable[[list[dict[str, Any]]], str | None]
+"""The messages of a request → why they are refused."""
+
+_PLAIN = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal"})
+_PLAIN_CALL = frozenset({"id", "type", "function"})
+
+
+def strict(rule: Rule, *blocks: bytes) -> Answer:
+    """Streams `blocks` where the rule allows the request, and answers 400 with the reason where it does not."""
+
+    async def answer(connection: Connection) -> None:
+        why = rule(connection.request.json["messages"])
+        if why is None:
+            await stream(*blocks)(connection)
+        else:
+            await body(400, json.dumps({"error": {"message": why, "type": "invalid_request_error"}}).encode())(
+                connection
+            )
+
+    return answer
+
+
+def turns_with_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [m for m in messages if m["role"] == "assistant" and m.get("tool_calls")]
+
+
+def _foreign(messages: Sequence[dict[str, Any]], said: Sequence[str] = (), call: Sequence[str] = ()) -> str | None:
+    """A field that this provider does not know: Mistral 422, Groq 400 "property … is unsupported", Gemini 400 "Unknown name"."""
+    for message in messages:
+        for name in message.keys() - _PLAIN - set(said):
+            return f"property {name!r} is unsupported"
+        for entry in message.get("tool_calls") or ():
+            for name in entry.keys() - _PLAIN_CALL - set(call):
+                return f"property {name!r} of a call is unsupported"
+    return _unpaired(messages)
+
+
+def _unpaired(messages: Sequence[dict[str, Any]]) -> str | None:
+    """https://platform.openai.com/docs/guides/function-calling: each call is followed by its result."""
+    open_calls: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                return f"no call {message['tool_call_id']!r} before its result"
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            return f"calls without results: {open_calls}"
+        open_calls += [entry["id"] for entry in message.get("tool_calls") or ()]
+    return None
+
+
+def gemini(*signatures: str) -> Rule:
+    """Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures (the first call of each step, verbatim)."""
+
+    def rule(messages: list[dict[str, Any]]) -> str | None:
+        known = {*signatures, "skip_thought_signature_validator", None}
+        for number, message in enumerate(turns_with_calls(messages), 1):
+            found = [
+                entry.get("extra_content", {}).get("google", {}).get("thought_signature")
+                for entry in message["tool_calls"]
+            ]
+            if found[0] is None:
+                return f"Function call in the {number}. content block is missing a thought_signature"
+            if set(found) - known:
+                return "Corrupted thought signature"
+        return _foreign(messages, ["extra_content"], ["extra_content"])
+
+    return rule
+
+
+def openrouter(*turns: list[dict[str, Any]]) -> Rule:
+    """https://openrouter.ai/docs/use-cases/reasoning-tokens#preserving-reasoning-blocks; fragments: agno issue 8794."""
+
+    def rule(messages: list[dict[str, Any]]) -> str | None:
+        for message in messages:
+            details = message.get("reasoning_details")
+            if details is not None and details not in turns:
+                return "messages.1.content.0: Invalid `signature` in `thinking` block"
+        said = [m for m in turns_with_calls(messages) if m.get("reasoning_details")]
+        if turns and not said:
+            return "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`"
+        return _foreign(messages, ["reasoning_details"])
+
+    return rule
+
+
+def deepseek(*texts: str) -> Rule:
+    """https://api-docs.deepseek.com/guides/thinking_mode: in turns with tools, those of earlier user messages too."""
+
+    def rule(messages: list[dict[str, Any]]) -> str | None:
+        for message in turns_with_calls(messages):
+            if not isinstance(message.get("reasoning_content"), str):
+                return "The `reasoning_content` in the thinking mode must be passed back to the API."
+        given = [m["reasoning_content"] for m in messages if m.get("reasoning_content")]
+        if strange := [text for text in given if text not in texts]:
+            return f"not our reasoning: {strange}"
+        if missing := [text for text in texts if text not in given]:
+            return f"reasoning that was not passed back: {missing}"
+        return _foreign(messages, ["reasoning_content"])
+
+    return rule
+
+
+def kimi(*texts: str) -> Rule:
+    """https://github.com/MoonshotAI/kimi-cli/issues/1616."""
+
+    def rule(messages: list[dict[str, Any]]) -> str | None:
+        for index, message in enumerate(messages):
+            if message.get("tool_calls") and not message.get("reasoning_content"):
+                return f"thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}"
+        given = {m["reasoning_content"] for m in messages if m.get("reasoning_content", "").strip()}
+        return f"not our reasoning: {given}" if given != set(texts) else _foreign(messages, ["reasoning_content"])
+
+    return rule
+
+
+def mistral(messages: list[dict[str, Any]]) -> str | None:
+    """https://github.com/anomalyco/opencode/issues/1680."""
+    for call_id in _ids(messages):
+        if not re.fullmatch("[a-zA-Z0-9]{9}", call_id):
+            return f"Tool call id was {call_id} but must be a-z, A-Z, 0-9, with a length of 9."
+    return _foreign(messages)
+
+
+def openai(messages: list[dict[str, Any]]) -> str | None:
+    """https://github.com/langchain-ai/langchain/issues/31214."""
+    for call_id in _ids(messages):
+        if len(call_id) > 40:
+            return f"string too long. Expected a string with maximum length 40, but got {len(call_id)}"
+    return _foreign(messages)
+
+
+def _ids(messages: list[dict[str, Any]]) -> list[str]:
+    calls = [entry["id"] for m in messages for entry in m.get("tool_calls") or ()]
+    return calls + [m["tool_call_id"] for m in messages if m["role"] == "tool"]
