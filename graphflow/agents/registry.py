@@ -15,7 +15,7 @@ from graphflow.agents.loader import LoadedAgent
 from graphflow.agents.polling import folder_changes, until_sure
 from graphflow.agents.reload import AgentChanges, InvalidAgent, Round, Table, current_round, next_table
 from graphflow.authored_files import MAX_BYTES, read_authored
-from graphflow.errors import AgentNotFound, summed_up
+from graphflow.errors import AgentNotFound, DefinitionError, summed_up
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.suggestions import nearest
 
@@ -135,6 +135,19 @@ class AgentRegistry:
         change, _ = self._look(only=only, recheck=recheck)
         self._notify(change)
         return change
+
+    def check(self, key: str, content: bytes) -> LoadedAgent:
+        """The agent that a file of this content would be: what a reload would say of it, before it is written.
+
+        Raises:
+            DefinitionError: a reload would refuse it.
+        """
+        with self._lock:
+            old = self._table
+            table, _ = next_table(old, {**old.texts, key: content}, {key: self._read(key, content)}, self._kinds)
+        if (refused := table.invalid.get(key)) is not None:
+            raise DefinitionError(refused.errors)
+        return table.agents[key]
 
     async def refresh(self) -> None:
         """Like `reload`, off the event loop; a file that vanished or is not JSON is read again shortly after, before

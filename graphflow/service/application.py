@@ -38,6 +38,7 @@ from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.runner import ToolRunner
 
 if TYPE_CHECKING:
+    from graphflow.agents.loader import LoadedAgent
     from graphflow.models.chat_model import ChatModel
 
 
@@ -109,7 +110,12 @@ class Application(ServiceContext):
         self.users = names_users(self.settings.server.tokens)
         tools = memory_tools(lambda: self.long_term, self._user_of)
         return registered_tools(
-            self.settings, more, load=self.load, excess=partial(excess, self), memory=tools, user_of=self._user_of
+            self.settings,
+            more,
+            check=self._check_agent,
+            excess=partial(excess, self),
+            memory=tools,
+            user_of=self._user_of,
         )
 
     async def _user_of(self, thread_id: str) -> str | None:
@@ -155,6 +161,9 @@ class Application(ServiceContext):
             return self.models(provider_key, model).model
         except GraphflowError:  # no key for it, or none any more
             return model
+
+    def _check_agent(self, key: str, content: bytes) -> LoadedAgent:
+        return self.agents.check(key, content)  # which is made after the tools
 
     def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
         self.kinds = NodeKinds(

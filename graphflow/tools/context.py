@@ -27,6 +27,8 @@ class ToolContext:
     """Sends a JSON-able value as `tool.progress`."""
     document: Any = None
     """The document of the agent whose model made the call (`GraphDefinition`); None outside any node."""
+    agent_key: str | None = None
+    """The agent that the run is of; None outside any."""
     starter: dict[str, Any] | None = None
     """Who asked for the run, `{by, can?}`; None: the local person."""
 

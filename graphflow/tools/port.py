@@ -42,6 +42,7 @@ class ToolFields(TypedDict, total=False):
     prompt: str | None
     after_call_hint: str | None
     approval_hint: str | None
+    approval_warning: Callable[[Mapping[str, Any], str | None], str | None] | None
     capabilities: Sequence[str]
     timeout_s: float | None
     hold_ms: int | None
@@ -89,6 +90,10 @@ class Tool:
     """Added for the model after a call of the tool."""
     approval_hint: str | None = None
     """Why a person should look first; a tool that has one is asked about in approval mode AUTO."""
+    approval_warning: Callable[[Mapping[str, Any], str | None], str | None] | None = None
+    """What the person who is asked has to know about one call: a sentence, or None, from its arguments and the key of the
+    agent that makes it. It may look at files. Where it says something else once the call is
+    approved, the person is asked again."""
     capabilities: Sequence[str] = ()
     """What it does to the world beside its work: `agents:write`, `rules:write`, `files:write`, `net`, `shell`. A call needs
     them of the agent, which grants them by listing the tool, and of who started the run. A tool that changes what agents may

@@ -112,6 +112,13 @@ def test_a_new_agent_runs_with_the_scripted_model(cli, project, mode):
     assert cli("run", "mine", "hello").code == (4 if mode == "GRAPH" else 0)
 
 
+def test_new_writes_no_file_that_the_loader_would_refuse(cli, project, environment):
+    environment["GRAPHFLOW_BOUNDS_DOCUMENT_BYTES"] = "100"
+    refused = cli("new", "mine")
+    assert refused.code == 5 and "bounds.document_bytes" in refused.err
+    assert not (project / "graphs" / "mine.json").exists()
+
+
 def test_new_never_writes_over_a_file_by_itself(cli):
     assert cli("new", "demo_plain").code == 2
     assert cli("new", "../out").code == 2

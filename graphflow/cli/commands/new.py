@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from graphflow.authored_files import too_large
 from graphflow.cli.command import command, root
 from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
@@ -97,14 +98,18 @@ def new(
         stop(exits.USAGE, f"{excerpt_of(name, 100)} is not a valid key: use 1 to 64 letters, digits, _ and -")
     if word not in TEMPLATES:
         stop(exits.USAGE, f"unknown --mode {mode!r}; modes are {', '.join(TEMPLATES)}")
-    folder = Path(settings_of().agents.dir)
+    settings = settings_of()
+    folder = Path(settings.agents.dir)
     file = folder / f"{key}.json"
     if file.exists() and not force:
         stop(exits.USAGE, f"{_shown(file)} exists", hint="choose another name, or overwrite it with --force")
+    # A key has no character that JSON would escape, so its title may stand in the text as it is.
+    content = (TEMPLATES[word] % {"name": _title(key)}).encode()
+    if len(content) > settings.bounds.document_bytes:
+        stop(exits.LIMIT, f"{_shown(file)} was not written: {too_large(len(content), settings.bounds.document_bytes)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # A key has no character that JSON would escape, so its title may stand in the text as it is.
-        file.write_text(TEMPLATES[word] % {"name": _title(key)}, encoding="utf-8")
+        file.write_bytes(content)
         # Written anew each time: it describes the version that is installed now.
         _write_schema(folder / SCHEMA_FILE)
     except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphflow.service.catalog.agent_files import AgentFolder, FindExcess, LoadAgent
+from graphflow.service.catalog.agent_files import AgentFolder, CheckAgent, FindExcess
 from graphflow.settings import Settings
 from graphflow.tools.builtin import BashPolicy, HttpPolicy, builtin_tools
 from graphflow.tools.builtin.agent_file import agent_file_tool
@@ -19,7 +19,7 @@ def registered_tools(
     settings: Settings,
     more: Sequence[Any],
     *,
-    load: LoadAgent,
+    check: CheckAgent,
     excess: FindExcess | None = None,
     memory: Sequence[Tool] = (),
     user_of: Callable[[str], Awaitable[str | None]] | None = None,
@@ -29,7 +29,7 @@ def registered_tools(
     Args:
         settings: of the application.
         more: further tools, or plain functions, of modules and of the caller.
-        load: checks an agent that a tool is about to write.
+        check: the loader, for a file that a tool is about to write.
         excess: what such an agent would grant beyond what its writer has.
         memory: the tools of the long-term store.
         user_of: the user of a thread, whose workspace its tools work in.
@@ -52,7 +52,8 @@ def registered_tools(
         max_bytes=settings.http.max_bytes,
         timeout_s=settings.http.timeout_s,
     )
-    folder = AgentFolder(Path(settings.agents.dir), settings.folder, load, protected, excess)
+    limit = settings.bounds.document_bytes
+    folder = AgentFolder(Path(settings.agents.dir), settings.folder, check, protected, excess, max_bytes=limit)
     registry = ToolRegistry(
         builtins=[*builtin_tools(bash=bash, http=http, workspaces=workspaces), agent_file_tool(folder), *memory]
     )

@@ -46,10 +46,20 @@ class AgentFiles(Protocol):
             OSError: the file can't be written.
         """
 
+    def replaced(self, key: str, agent_key: str | None) -> str | None:
+        """The path for people of the file that a write would replace; None without one, or if this agent made it as it is."""
+
 
 def agent_file_tool(files: AgentFiles) -> Tool:
     """The tool over a folder of agent files."""
     blocks = files.blocks
+
+    def warning(arguments: Mapping[str, Any], agent_key: str | None) -> str | None:
+        key = arguments.get("agentId")
+        if not isinstance(key, str) or not AGENT_ID.fullmatch(key):
+            return None  # nothing is written then
+        file = files.replaced(key, agent_key)
+        return None if file is None else f"It replaces {file}, a file that this agent did not make."
 
     @tool(
         name="agent_file_create",
@@ -58,6 +68,7 @@ def agent_file_tool(files: AgentFiles) -> Tool:
         capabilities=("agents:write",),
         parameters=_parameters(blocks),
         approval_hint="It gives an agent its prompt, its tools and its approval mode.",
+        approval_warning=warning,
         templates=False,
     )
     def agent_file_create(agentId: str, ctx: ToolContext, **given: Any) -> dict[str, Any] | ToolResult:  # noqa: N803 - the wire name

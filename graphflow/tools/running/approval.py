@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,11 +89,12 @@ async def ask_approval(
     *,
     key: str,
     rule: ApprovalRule = ANYBODY,
+    agent_key: str | None = None,
 ) -> Approved | ToolResult:
-    """The decision on one call, by one person or several: go on with these arguments, or the call's result.
+    """The decision on one call: go on with these arguments, or the call's result.
 
-    Several are asked one after another; the first who does not approve decides. Arguments that one has edited are approved
-    anew by all others. The commit of an answer opens the next question, which the node then finds.
+    A call is approved as it was shown. Where the tool warns of something else by then (the file that it replaces is another
+    one, or somebody has edited the arguments), it is asked about again.
 
     Args:
         tool: the tool.
@@ -101,11 +103,62 @@ async def ask_approval(
         ctx: asks.
         key: of the call's recorded operation.
         rule: who approves.
+        agent_key: of the agent that makes the call.
 
     Raises:
         Terminated: the person ended the run.
     """
-    message = f"Run {tool.name}?" if tool.approval_hint is None else f"Run {tool.name}? {tool.approval_hint}"
+    edited, asked = False, key
+    while True:
+        warning = await _shown_warning(tool, arguments, ctx, agent_key, asked)
+        decision = await _ask_people(tool, call_id, arguments, ctx, key=asked, rule=rule, warning=warning)
+        if isinstance(decision, ToolResult):
+            return decision
+        edited, arguments = edited or decision.edited, decision.arguments
+        # A call that has begun was approved, and may itself have changed what is warned of.
+        now = None if ctx.recorded(key) else await _warning(tool, arguments, agent_key)
+        if now is None or now == warning:
+            return Approved(arguments=arguments, edited=edited, asked=True)
+        asked += "!"
+
+
+async def _warning(tool: Tool, arguments: dict[str, Any], agent_key: str | None) -> str | None:
+    """What the tool warns of now; off the event loop, since it may read files."""
+    warn = tool.approval_warning
+    return None if warn is None else await asyncio.to_thread(warn, arguments, agent_key)
+
+
+async def _shown_warning(
+    tool: Tool, arguments: dict[str, Any], ctx: RunnerContext, agent_key: str | None, key: str
+) -> str | None:
+    """What the person is shown of it, recorded: a node that is entered again has to know what was approved."""
+    if tool.approval_warning is None:
+        return None
+
+    async def now() -> str | None:
+        return await _warning(tool, arguments, agent_key)
+
+    given = {"tool": tool.name, "arguments": arguments}
+    shown: str | None = await ctx.step(f"warning:{key}", now, effects="none", kind="warning", arguments=given)
+    return shown
+
+
+async def _ask_people(
+    tool: Tool,
+    call_id: str,
+    arguments: dict[str, Any],
+    ctx: RunnerContext,
+    *,
+    key: str,
+    rule: ApprovalRule,
+    warning: str | None,
+) -> Approved | ToolResult:
+    """The decision of one person or several.
+
+    Several are asked one after another; the first who does not approve decides. Arguments that one has edited are approved
+    anew by all others. The commit of an answer opens the next question, which the node then finds.
+    """
+    message = " ".join(part for part in (f"Run {tool.name}?", tool.approval_hint, warning) if part is not None)
     payload: dict[str, Any] = {"message": message, "description": tool.spec.description, "effects": tool.effects}
     if rule.is_special:
         payload = with_approvals({**payload, "approval": {"by": rule.by, "count": rule.count}}, ())

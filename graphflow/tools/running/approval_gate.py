@@ -56,8 +56,9 @@ class ApprovalGate:
             Terminated: the person who was asked ended the run.
         """
         who = approval_rule(tool.name, policy.approval, self._mode)
+        agent = policy.agent_key
         if ctx.recorded(approval_key(key)):  # a person was asked; an `allow` made since does not answer for them
-            return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who)
+            return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who, agent_key=agent)
         if ctx.recorded(rule_key(key)):
             return await _by_rule(None, tool, arguments, ctx, key)
         # Recorded decisions come first: rules may have changed since, and a re-entered node must decide as it did before.
@@ -69,7 +70,7 @@ class ApprovalGate:
         if rule is not None and (rule.decision == "deny" or allows):
             return await _by_rule(rule, tool, arguments, ctx, key)
         if asks or (rule is not None and rule.decision == "ask"):
-            return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who)
+            return await ask_approval(tool, call_id, arguments, ctx, key=key, rule=who, agent_key=agent)
         return Approved(arguments=arguments)
 
     async def denial(

@@ -126,6 +126,7 @@ class CallExecution:
             now_ms=ctx.now_ms,
             progress=progress,
             document=getattr(ctx, "document", None),
+            agent_key=getattr(ctx, "services", {}).get("agent_key"),
             starter=None if (machine := getattr(ctx, "machine", None)) is None else machine.starter,
         )
 
