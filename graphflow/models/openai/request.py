@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from graphflow.json_data import whole_characters
 from graphflow.messages import Message, ToolMessage, to_wire
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
 from graphflow.models.profiles import Knobs, Profile, knows_compute
+from graphflow.models.remote.loose_json import encode_body
 from graphflow.models.replay.replay import Replay
 
 
@@ -24,10 +24,7 @@ def request_body(
     if profile.usage == "stream_options":
         body["stream_options"] = {"include_usage": True}
     body |= request_fields(profile, replay, messages, tools, options)
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # half a character in a text of the state: it must not end the thread for ever
-        return msgspec.json.encode(whole_characters(body))
+    return encode_body(body)
 
 
 def request_fields(

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import ModelError
 from graphflow.messages import Message
 from graphflow.models.deltas import Delta, Finish, FinishReason, TextDelta, ThinkingDelta, Usage
 from graphflow.models.openai.chunks import (
@@ -27,21 +26,21 @@ from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_
 from graphflow.models.openai.state import StateCollector
 from graphflow.models.openai.surrogate_pairs import SurrogateJoiner
 from graphflow.models.openai.think_tags import ThinkSplitter
-from graphflow.models.openai.tool_call_assembly import CallTable, call_ids
+from graphflow.models.openai.tool_call_assembly import CallTable
 from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
-from graphflow.models.remote.failures import Masker, failure, in_band_failure
+from graphflow.models.remote.failures import Masker, failure
 from graphflow.models.remote.loose_json import read_json
+from graphflow.models.remote.reading import DONE, TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent
+from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.replay import Replay
 
-_DONE = b"[DONE]"
-_MOST_TOKENS = 1 << 53
-"""Larger counts are ignored: providers have sent `1e999`, and the store could not keep it."""
 
-
-class TurnReader:
+class TurnReader(TurnProgress):
     """Reads one turn. `feed` each event, then `close` once; both raise `ModelError`."""
+
+    answer = "a chat completion"
 
     def __init__(
         self,
@@ -55,43 +54,27 @@ class TurnReader:
         new_token: Callable[[], str],
         warn: Callable[..., None],
     ) -> None:
-        self._provider = provider
-        self._finish_optional = profile.finish_optional
-        self._mask = mask
-        self._warn = warn
+        super().__init__(provider, mask=mask, warn=warn, finish_optional=profile.finish_optional)
         self._think = ThinkSplitter(inside=profile.think_tags == "open") if profile.think_tags else None
         self._mend = SurrogateJoiner()
         self._state = StateCollector(replay)
         self._calls = CallTable(
             offered=[tool.name for tool in tools],
-            used_ids=lambda: call_ids(messages),
-            new_token=new_token,
+            ids=UniqueCallIds(messages, new_token),
             state=self._state,
         )
         self._raw_reason: str | None = None
         self._refused = False
         self._usage: dict[str, Any] | None = None
-        self._characters = 0
-        self._reasoning_characters = 0
-        self.done = False
-        """`[DONE]` came: nothing follows."""
+
+    @property
+    def call_count(self) -> int:
+        return len(self._calls)
 
     @property
     def finished(self) -> bool:
         """Whether a finish reason has come; later deltas still count."""
         return self._raw_reason is not None
-
-    @property
-    def progress(self) -> str:
-        """What has arrived, for error texts: `after 12 characters of text and 1 tool call`."""
-        parts = []
-        if self._characters:
-            parts.append(f"{self._characters} characters of text")
-        if self._reasoning_characters:
-            parts.append(f"{self._reasoning_characters} characters of reasoning")
-        if len(self._calls):
-            parts.append(f"{len(self._calls)} tool call{'s' if len(self._calls) > 1 else ''}")
-        return "after " + " and ".join(parts) if parts else "before anything came"
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -99,7 +82,7 @@ class TurnReader:
         """Adds the deltas of one event to `out`; what was added before an error stays valid."""
         # The payload of an error event has any shape or none, so the event's name alone decides.
         if event.error is not None or event.name == "error":
-            raise self._in_band(event.error or event.data)
+            raise self.in_band(event.error or event.data)
         try:
             chunk = decode_chunk(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -109,28 +92,13 @@ class TurnReader:
             chunk = odd
         self._take(chunk, out)
 
-    def feed_pending(self, event: SseEvent, out: list[Delta]) -> None:
-        """Adds an event that the stream ended in the middle of: dropped unless it is whole JSON."""
-        # Some servers leave out the blank line after their last event; half an event would be a false error.
-        if event.error is None and event.name != "error" and event.data.strip() != _DONE:
-            try:
-                read_json(event.data)
-            except (ValueError, RecursionError):
-                return
-        self.feed(event, out)
-
     def feed_body(self, body: bytes, out: list[Delta]) -> None:
         """Reads a whole turn that came as one JSON body although a stream was asked for."""
+        raw = self.read_body(body)
         try:
-            raw = read_json(body)
-            # Some servers wrap the body in a list, as Gemini's compatible endpoint does with errors.
-            if isinstance(raw, list) and raw:
-                raw = raw[0]
-            chunk = self._mend.chunk(whole_turn_chunk(raw)) if isinstance(raw, dict) else None
-        except (ValueError, RecursionError):
+            chunk = self._mend.chunk(whole_turn_chunk(raw))
+        except RecursionError:
             raise self.no_answer("a body that is not JSON", body) from None
-        if chunk is None:
-            raise self.no_answer("JSON that is not a chat completion", body)
         self._finish_optional = True  # the body is closed, so nothing was cut off
         self._take(chunk, out)
         if not isinstance(raw.get("choices"), list) or not raw["choices"]:
@@ -139,7 +107,7 @@ class TurnReader:
 
     def _odd_chunk(self, data: bytes) -> Chunk | None:
         """The chunk in data that the typed decoder refused; `None` for what is no chunk."""
-        if data.strip() == _DONE:
+        if data.strip() == DONE:
             self.done = True
             return None
         try:
@@ -148,22 +116,12 @@ class TurnReader:
                 return self._mend.chunk(lenient_chunk(raw))
         except (ValueError, RecursionError):
             pass
-        # Skipping a chunk of text loses a word; skipping one of a call's arguments could run another command.
-        if len(self._calls) and not self.finished:
-            excerpt = self._mask(data)
-            raise failure(
-                f"provider {self._provider!r} sent something unreadable among the arguments of a tool call: {excerpt}",
-                "provider_error",
-                self._provider,
-                excerpt=excerpt,
-                status=200,
-            )
-        self._warn("model.chunk_skipped", provider=self._provider, excerpt=self._mask(data))
+        self.skip_unreadable(data)
         return None
 
     def _take(self, chunk: Chunk, out: list[Delta]) -> None:
         if chunk.error:
-            raise self._in_band({"error": chunk.error})
+            raise self.in_band({"error": chunk.error})
         # Usage is cumulative: of several usages the last one replaces the others.
         if chunk.usage is not None:
             self._usage = chunk.usage
@@ -172,7 +130,7 @@ class TurnReader:
         # The last chunk has no choices but a usage; some gateways send an error as a bare `message` without choices.
         if not chunk.choices:
             if chunk.message:
-                raise self._in_band({"message": chunk.message})
+                raise self.in_band({"message": chunk.message})
             return
         for choice in chunk.choices:
             # One choice is asked for; a second one's deltas would mix into the same text.
@@ -280,7 +238,7 @@ class TurnReader:
             ModelError: `stream_truncated` when no finish reason came.
         """
         if self._raw_reason is None and not self._whole_without_reason():
-            raise self._truncated(beginning)
+            raise self.truncated(beginning)
         if self._think is not None:
             # Text that the splitter held back precedes the calls, as it did on the wire.
             self._put_pieces(self._think.close(), out)
@@ -290,51 +248,13 @@ class TurnReader:
 
     def _whole_without_reason(self) -> bool:
         # `finish_optional` providers omit the reason; [DONE] or a usage shows that the stream was not cut off.
-        something = self._characters or self._reasoning_characters or len(self._calls)
-        return bool(self._finish_optional and something and (self.done or self._usage is not None))
+        return self._finish_optional and self.began and (self.done or self._usage is not None)
 
     def _reason(self) -> FinishReason:
         raw = self._raw_reason
         if raw is not None and not is_known(raw):
             self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
         return finish_reason(raw, has_calls=len(self._calls) > 0, refused=self._refused)
-
-    # --- errors ----------------------------------------------------------------------------------
-
-    def _in_band(self, payload: Any) -> ModelError:
-        if isinstance(payload, bytes):
-            try:
-                payload = read_json(payload)
-            except (ValueError, RecursionError):
-                payload = payload.decode("utf-8", "replace")
-        # Some gateways nest the provider's error in `message`.
-        if isinstance(payload, dict) and isinstance(payload.get("message"), dict):
-            payload = payload["message"]
-        return in_band_failure(self._provider, payload, self._mask, progress=self.progress)
-
-    def no_answer(self, what: str, body: bytes) -> ModelError:
-        """The error for a success without a chat completion in it."""
-        excerpt = self._mask(body)
-        return failure(
-            f"provider {self._provider!r} answered 200 with {what}: {excerpt}; check the base URL",
-            "provider_error",
-            self._provider,
-            status=200,
-            excerpt=excerpt,
-        )
-
-    def _truncated(self, beginning: bytes) -> ModelError:
-        something = self._characters or self._reasoning_characters or len(self._calls)
-        # The beginning of the body explains an empty stream (a proxy's page, say); after deltas it explains nothing.
-        excerpt = "" if something else self._mask(beginning, cut=True)
-        text = f"the stream of provider {self._provider!r} ended without a finish reason {self.progress}"
-        return failure(
-            f"{text}: {excerpt}" if excerpt else text,
-            "stream_truncated",
-            self._provider,
-            status=200,
-            excerpt=excerpt or None,
-        )
 
 
 def read_usage(raw: dict[str, Any] | None) -> Usage | None:
@@ -343,21 +263,13 @@ def read_usage(raw: dict[str, Any] | None) -> Usage | None:
         return None
     prompt_details, output_details = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
     # DeepSeek and Moonshot report cached tokens at the top, under names of their own.
-    cached = _count(prompt_details, "cached_tokens") or _count(raw, "prompt_cache_hit_tokens")
+    cached = token_count(prompt_details, "cached_tokens") or token_count(raw, "prompt_cache_hit_tokens")
     return Usage(
-        prompt_tokens=_count(raw, "prompt_tokens"),
-        completion_tokens=_count(raw, "completion_tokens"),
-        reasoning_tokens=_count(output_details, "reasoning_tokens") or _count(raw, "reasoning_tokens"),
-        cached_tokens=cached or _count(raw, "cached_tokens"),
+        prompt_tokens=token_count(raw, "prompt_tokens"),
+        completion_tokens=token_count(raw, "completion_tokens"),
+        reasoning_tokens=token_count(output_details, "reasoning_tokens") or token_count(raw, "reasoning_tokens"),
+        cached_tokens=cached or token_count(raw, "cached_tokens"),
     )
-
-
-def _count(data: Any, name: str) -> int:
-    value = data.get(name) if isinstance(data, dict) else None
-    # A negative or absurd count would corrupt budgets and the ledger, which only ever add.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST_TOKENS:
-        return 0
-    return int(value)
 
 
 def _usage_inside(data: Any) -> dict[str, Any] | None:

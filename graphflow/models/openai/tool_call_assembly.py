@@ -6,21 +6,15 @@ that comes with a name opens a call even on an index that is in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from graphflow.messages import AIMessage, Message
 from graphflow.models.deltas import Delta, ToolCallDelta
 from graphflow.models.openai.chunks import CallPart, FunctionPart
 from graphflow.models.openai.state import StateCollector
-from graphflow.models.replay.call_ids import WIRE_ID_MARK
-
-
-def call_ids(messages: Iterable[Message]) -> set[str]:
-    """Every call id that these messages use."""
-    return {call.id for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
+from graphflow.models.replay.call_ids import UniqueCallIds
 
 
 class _PartialCall:
@@ -58,16 +52,11 @@ class CallTable:
         self,
         *,
         offered: Collection[str],
-        used_ids: Callable[[], set[str]],
-        new_token: Callable[[], str],
+        ids: UniqueCallIds,
         state: StateCollector,
     ) -> None:
-        """`used_ids` gives the ids of the conversation, asked for only when a call comes."""
         self._offered = frozenset(offered)
-        # Collected when the first call comes: most turns have none, and the conversation may be long.
-        self._used_ids = used_ids
-        self._used: set[str] | None = None
-        self._new_token = new_token
+        self._ids = ids
         self._state = state
         self._calls: list[_PartialCall] = []
         self._by_id: dict[str, _PartialCall] = {}
@@ -166,7 +155,7 @@ class CallTable:
 
     def _open(self, part: CallPart) -> _PartialCall:
         sent = part.id or None
-        call = _PartialCall(len(self._calls), self._unique_id(sent), sent, part.index)
+        call = _PartialCall(len(self._calls), self._ids.unique(sent), sent, part.index)
         self._calls.append(call)
         if sent is not None:
             self._by_id[sent] = call
@@ -174,19 +163,6 @@ class CallTable:
             self._by_index[part.index] = call
         self._current = call
         return call
-
-    def _unique_id(self, sent: str | None) -> str:
-        if self._used is None:
-            self._used = self._used_ids()
-        if sent is None:
-            unique = f"call_{self._new_token()}"
-        # Some providers number their calls anew in each turn; two calls of one id could not be paired with their results.
-        elif sent in self._used:
-            unique = f"{sent}{WIRE_ID_MARK}{self._new_token()}"
-        else:
-            unique = sent
-        self._used.add(unique)
-        return unique
 
     # --- what it adds ----------------------------------------------------------------------------
 

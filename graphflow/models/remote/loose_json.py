@@ -1,4 +1,4 @@
-"""JSON as providers write it: what the strict decoder refuses is read all the same."""
+"""JSON as providers write it, and as states hold it: what the strict codec refuses is read and written all the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import msgspec
+
+from graphflow.json_data import whole_characters
 
 
 def read_json(data: bytes) -> Any:
@@ -19,3 +21,11 @@ def read_json(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Slower, and only for what the strict decoder refused: `strict=False` also takes raw control characters.
         return json.loads(data.decode("utf-8", "replace"), strict=False)
+
+
+def encode_body(body: dict[str, Any]) -> bytes:
+    """A request as JSON bytes."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # half a character in a text of the state: it must not end the thread for ever
+        return msgspec.json.encode(whole_characters(body))

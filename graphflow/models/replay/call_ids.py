@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Sequence
 
+from graphflow.messages import AIMessage, Message
 from graphflow.models.replay.rules import CallIdRule
 
 TOKEN_LENGTH = 8
@@ -39,3 +41,27 @@ def accepted(call_id: str, rule: CallIdRule | None) -> str:
         digest += _LETTERS[letter]
     kept = re.sub(f"[^{rule.alphabet}]", "", call_id)[: max(rule.longest - _HASHED, 0)]
     return kept + digest
+
+
+class UniqueCallIds:
+    """Ids for the calls of one turn that no call of the conversation has."""
+
+    def __init__(self, messages: Sequence[Message], new_token: Callable[[], str]) -> None:
+        self._messages = messages
+        self._new_token = new_token
+        self._used: set[str] | None = None
+
+    def unique(self, sent: str | None) -> str:
+        """The provider's id, with a suffix where it is in use; a new one where it sent none."""
+        # Collected when the first call comes: most turns have none, and the conversation may be long.
+        if self._used is None:
+            self._used = {call.id for m in self._messages if isinstance(m, AIMessage) for call in m.tool_calls}
+        if sent is None:
+            unique = f"call_{self._new_token()}"
+        # Some providers number their calls anew in each turn; two calls of one id could not be paired with their results.
+        elif sent in self._used:
+            unique = f"{sent}{WIRE_ID_MARK}{self._new_token()}"
+        else:
+            unique = sent
+        self._used.add(unique)
+        return unique
