@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from graphflow import AnswerRefused, CompiledGraph, MemoryCheckpointer, Person, SqliteCheckpointer, load_graph, tool
 from graphflow.capabilities import COMMON
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import DefinitionError
+from graphflow.errors import DefinitionError, GraphflowError
 from graphflow.messages import ToolCall
 from graphflow.server.auth import parse_tokens
 from tests.server.conftest import serving
@@ -187,6 +188,59 @@ async def test_a_rewind_and_a_regenerated_answer_stay_as_narrow() -> None:
     await made.thread("t").rewind(head, by=NO_NET)
     await made.answer("t", "yes", by=ANN)
     assert ran == []
+
+
+UNDO: dict[str, Callable[[CompiledGraph, str, Person], Any]] = {
+    "rewind": lambda made, at, by: made.thread("t").rewind(at, effects="undo", by=by),
+    "edit": lambda made, at, by: made.thread("t").edit({}, checkpoint_id=at, effects="undo", by=by),
+    "resume": lambda made, at, by: made.resume("t", at, effects="undo", by=by),
+    "regenerate": lambda made, at, by: made.regenerate("t", "r", effects="undo", by=by),
+    "edit of a message": lambda made, at, by: made.edit_message("t", "r", "go", effects="undo", by=by),
+    "rollback": lambda made, at, by: made.run({}, "t", on_busy="rollback", effects="undo", by=by),
+}
+
+
+@pytest.mark.parametrize("way", UNDO)
+@pytest.mark.parametrize(("starter", "person"), [(NO_NET, ANN), (ANN, NO_NET)])
+async def test_undoing_an_effect_takes_what_both_may_who_started_the_run_and_who_wants_it_undone(
+    way: str, starter: Person, person: Person
+) -> None:
+    @tool(undo="tool:unbook")
+    def book() -> str:
+        """Books."""
+        return "booked"
+
+    @tool(capabilities=["net"])
+    def unbook() -> str:
+        """Takes a booking back."""
+        ran.append("unbook")
+        return "taken back"
+
+    gate = asyncio.Event()
+    nodes = {"first": {"use": "node:hold", "next": "act"}, "act": {**calls("book"), "next": "last"}, "last": {"use": "node:hold", "next": "end"}}  # fmt: skip
+    document = {"graphflow": "1", "state": STATE, "start": "first", "nodes": nodes, "tools": ["book"]}
+    booked = asyncio.Event()
+
+    async def hold(state: Any, ctx: Any) -> None:
+        if state["texts"] and not gate.is_set():
+            booked.set()
+            await gate.wait()
+
+    made = load_graph(document, tools=[book, unbook], checkpointer=MemoryCheckpointer(), nodes={"hold": hold})
+    run = asyncio.ensure_future(made.run("go", "t", run_id="r", by=starter))  # noqa: TID251 - awaited below
+    await booked.wait()
+    if way != "rollback":
+        gate.set()
+        await run
+    at = (await made.thread("t").history())[-1].id
+    with pytest.raises(GraphflowError, match="'net'") as refused:
+        await UNDO[way](made, at, person)
+    assert (refused.value.code, refused.value.detail["error"]["detail"]["toolError"]) == ("undo_failed", "PERMISSION_DENIED")  # fmt: skip
+    assert ran == []
+    gate.set()
+    await asyncio.gather(run, return_exceptions=True)
+    await UNDO["rewind"](made, at, ANN) if starter is ANN else None
+    assert ran == (["unbook"] if starter is ANN else [])
 
 
 async def test_a_new_input_has_what_its_own_starter_has() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from graphflow.capabilities import Starter
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.errors import CheckpointNotFound, ThreadBusy
@@ -28,7 +29,7 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
     last: ThreadBusy | None = None
     for _ in range(TRIES):
         await runs.ready()
-        await _roll_back(host, runs, request.thread_id, request.effects)
+        await _roll_back(host, runs, request.thread_id, request.effects, request.starter)
         try:
             # Whoever has taken the thread in between is rolled back too, not only interrupted.
             return await start_now(host, runs, again)
@@ -38,7 +39,7 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
     raise last
 
 
-async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Choices) -> None:
+async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Choices, starter: Starter | None) -> None:
     """Cancels the run that drives the thread, and commits a head that goes on from where it began."""
     live = runs.by_thread.get(thread_id)
     # The effects below are read from the store, so the run's latest writes have to be there.
@@ -61,7 +62,8 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
     # Meanwhile the run may have ended and another begun; only the one whose effects were judged is rolled back.
     row = await runs.store.thread(thread_id)
     if row is not None and row.facts.run_id == run_id:
-        await Travel(host, thread_id).rewind_to(target, effects, cancel=False, by=None, what="rollback")
+        travel = Travel(host, thread_id)
+        await travel.rewind_to(target, effects, cancel=False, by=None, what="rollback", starter=starter)
 
 
 async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loaded:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.capabilities import By, asker_of, name_of
+from graphflow.capabilities import By, Starter, asker_of, name_of
 from graphflow.checkpoints.errors import busy
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
@@ -59,11 +59,26 @@ class Travel:
         """See `Thread.rewind`."""
         return await self.rewind_to(await self._load(checkpoint_id, logs=False), effects, cancel, by)
 
-    async def rewind_to(self, target: Loaded, effects: Choices, cancel: bool, by: By, *, what: str = "rewind") -> str:
-        """The same for a loaded checkpoint; an empty chain stands for the time before the first one."""
+    async def rewind_to(
+        self,
+        target: Loaded,
+        effects: Choices,
+        cancel: bool,
+        by: By,
+        *,
+        what: str = "rewind",
+        starter: Starter | None = None,
+    ) -> str:
+        """The same for a loaded checkpoint; an empty chain stands for the time before the first one.
+
+        Args:
+            starter: who asks for it, if not `by`; effects are undone by what this person may do, too.
+        """
         await self.check_free(cancel)
         await self._plan(target)  # a missing version is refused before anything is cancelled or taken back
-        runs, row, choices, found = await self._ready(what, lambda head: target, effects, cancel)
+        runs, row, choices, found = await self._ready(
+            what, lambda head: target, effects, cancel, starter or asker_of(by)
+        )
         async with Taking(self._host, runs, row):
             tick = self._moved("rewind", found, choices, by)
             return await self._commit(runs, row, target, tick, self._branch(target))
@@ -103,7 +118,7 @@ class Travel:
         def behind(head: Loaded) -> Loaded:
             return _without_edited(head if checkpoint_id is None else target, edit)
 
-        runs, row, choices, found = await self._ready("edit", behind, effects, cancel)
+        runs, row, choices, found = await self._ready("edit", behind, effects, cancel, asker_of(by))
         async with Taking(self._host, runs, row):
             # Read again now that the thread is taken: the state may have changed since the check.
             if checkpoint_id is None:
@@ -169,12 +184,13 @@ class Travel:
         return await self._host.documents.of(target.machine, target.row.facts.document)
 
     async def _ready(
-        self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool
+        self, what: str, target_of: Callable[[Loaded], Loaded], effects: Choices, cancel: bool, starter: Starter | None
     ) -> tuple[LiveRuns, ThreadRow, dict[str, Choice], list[Effect]]:
         """The thread, taken, with a choice for every effect; the effects chosen for `undo` are undone.
 
         Args:
             target_of: where the thread goes, from its head as it is: an edit of the head goes with it.
+            starter: who asks for it.
         """
         runs = self._host.need_runs()
         head = await self._load(logs=False)
@@ -190,7 +206,7 @@ class Travel:
                 found = await effects_behind(runs.store, head, target_of(head))
                 choices = resolve_choices(found, effects, what, CHOICES)
             if undone := [effect for effect in found if choices.get(effect.id) == "undo"]:
-                row = await undo_effects(self._host, runs, row, await self._load(), undone)
+                row = await undo_effects(self._host, runs, row, await self._load(), undone, starter)
         except BaseException:
             await runs.store.release(self._id, row.fence)
             runs.forget(self._id)

@@ -89,6 +89,6 @@ async def prepare_edited(
     # `reuse` is no choice here: new input follows, and repeats nothing of a past that was left.
     allowed = [word for word in CHOICES if word != "reuse"]
     resolve_choices(await effects_behind(runs.store, head, target), request.effects, "message edit", allowed)
-    await Travel(host, thread_id).rewind_to(target, request.effects, cancel, by)
+    await Travel(host, thread_id).rewind_to(target, request.effects, cancel, by, starter=request.starter)
     # Made anew: its time must not lie before that of the rewind.
     return await start(host, check_request(host, msgspec.structs.replace(request, effects=None), audience))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import Starter, narrowed
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import ThreadRow
@@ -27,13 +28,20 @@ PAGE = 64
 
 
 async def undo_effects(
-    host: RunHost, runs: LiveRuns, row: ThreadRow, head: Loaded, effects: Sequence[Effect]
+    host: RunHost,
+    runs: LiveRuns,
+    row: ThreadRow,
+    head: Loaded,
+    effects: Sequence[Effect],
+    starter: Starter | None,
 ) -> ThreadRow:
     """Takes the effects back, the newest first, and returns the thread's row after that.
 
     Args:
         row: the thread, taken.
         head: the thread at its head.
+        starter: who wants them undone: a tool that does it needs capabilities that both this person and who started the
+            run have.
 
     Raises:
         GraphflowError: `undo_failed`; what was taken back before it stays so, and nothing else has changed.
@@ -41,7 +49,7 @@ async def undo_effects(
     plan = await host.documents.pinned(row.facts.document)
     # `keep`: the rewind or edit commits right after this, so the thread stays taken.
     journal = ThreadJournal(runs.store, row, row.facts, loaded=head, keep=True)
-    undoing = Undoing(host, plan, journal, head)
+    undoing = Undoing(host, plan, journal, head, starter)
     async with runs.leases.kept(runs.registry.pause_s):
         for index, effect in enumerate(reversed(effects)):
             try:
@@ -56,8 +64,11 @@ async def undo_effects(
 class Undoing:
     """The undoing of effects of one thread, recorded at its head."""
 
-    def __init__(self, host: RunHost, plan: Plan, journal: ThreadJournal, head: Loaded) -> None:
+    def __init__(
+        self, host: RunHost, plan: Plan, journal: ThreadJournal, head: Loaded, starter: Starter | None
+    ) -> None:
         self.host, self.plan, self.journal, self.machine = host, plan, journal, head.machine
+        self.starter = narrowed(head.machine.starter, starter)
         self._seq, self._pending = head.seq, list(head.pending)
 
     async def undo(self, effect: Effect) -> None:
@@ -134,6 +145,8 @@ class UndoContext:
 
     def __init__(self, undoing: Undoing, effect: Effect) -> None:
         self._undoing, self._effect = undoing, effect
+        self.machine = msgspec.structs.replace(undoing.machine, starter=undoing.starter)
+        """Says what the tool may do."""
         self.thread_id = undoing.journal.row.thread_id
         self.run_id = effect.run_id
         self.now_ms = undoing.host.clock.now_ms

@@ -196,8 +196,9 @@ class ToolRunner:
             return failed("PERMISSION_DENIED", f"{name} undoes nothing by itself: {ALWAYS_ASKED}")
         if (denied := lacking(tool, replace(ANY_TOOL, names_tool=True), ctx)) is not None:
             return denied
-        named = tool.parameters.get("properties") or effect
-        given = {field: value for field, value in effect.items() if field in named}
+        named = tool.parameters.get("properties") or {}
+        takes_all = not named and tool.parameters.get("additionalProperties") is not False
+        given = {field: value for field, value in effect.items() if takes_all or field in named}
         try:
             prepared = tool.prepare(given)
         except ArgumentsRefused as refused:
