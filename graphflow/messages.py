@@ -6,7 +6,7 @@ uses the structs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import msgspec
 
 from graphflow.content import Content, content_from_wire, part_misfit, part_to_wire, text_of
 from graphflow.excerpts import excerpt_of
+from graphflow.value_size import Opaque
 
 
 class ProviderState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -27,11 +28,12 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Key of the provider that wrote it."""
     model: str
     """The model that was asked for."""
-    data: dict[str, Any]
-    """The provider's own fields, merged over the stream and otherwise unchanged."""
+    data: Any
+    """The provider's own fields, merged over the stream and otherwise unchanged: given as a dict, kept as `Opaque`."""
 
-    def __repr__(self) -> str:
-        return f"ProviderState(provider={self.provider!r}, model={self.model!r}, data=…)"
+    def __post_init__(self) -> None:
+        if isinstance(self.data, Mapping):
+            msgspec.structs.force_setattr(self, "data", Opaque(self.data))
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -171,7 +173,7 @@ def _state_misfit(state: ProviderState) -> str | None:
     if not all(isinstance(name, str) for name in stamp):
         return f"provider and model must be text, not {stamp!r:.80}"
     data: Any = state.data
-    if isinstance(data, dict) and all(type(name) is str for name in data):
+    if isinstance(data, Opaque) and all(type(name) is str for name in data.fields):
         return None
     return "data must be an object"
 
@@ -208,19 +210,22 @@ def wire_content(content: Content) -> str | list[dict[str, Any]]:
     return parts
 
 
-def from_wire(data: Mapping[str, Any]) -> Message:
+def from_wire(data: Mapping[str, Any], known: Iterable[Any] = ()) -> Message:
     """A message from its OpenAI form (or ours); parts that are all text are joined to a `str`.
+
+    Args:
+        known: messages whose provider state it may have: its JSON form only names the state, by its digest.
 
     Raises:
         ValueError: for an unknown role or part, and for a field of another type; the text says which.
     """
-    message = _from_wire(data)
+    message = _from_wire(data, known)
     if (wrong := misfit(message)) is not None:
         raise ValueError(wrong)
     return message
 
 
-def _from_wire(data: Mapping[str, Any]) -> Message:
+def _from_wire(data: Mapping[str, Any], known: Iterable[Any]) -> Message:
     role, content = data.get("role"), content_from_wire(data.get("content"))
     identity = data.get("id")
     # OpenAI's newer models call the system role `developer`.
@@ -234,9 +239,9 @@ def _from_wire(data: Mapping[str, Any]) -> Message:
             content=content,
             id=identity,
             reasoning=data.get("reasoning_content") or data.get("reasoning") or "",
-            tool_calls=tuple(_call(call) for call in _items(calls, "tool_calls")),
+            tool_calls=tuple(_call(call, known) for call in _items(calls, "tool_calls")),
             reasoning_details=tuple(_items(data.get("reasoning_details") or (), "reasoning_details")),
-            provider_state=_state(data),
+            provider_state=_state(data, known),
         )
     if role == "tool":
         call_id = data.get("tool_call_id") or data.get("toolCallId") or ""
@@ -250,7 +255,7 @@ def _items(value: Any, name: str) -> Sequence[Any]:
     raise ValueError(f"the {name} of a message must be a list, not {excerpt_of(value)}")
 
 
-def _call(data: Any) -> ToolCall:
+def _call(data: Any, known: Iterable[Any]) -> ToolCall:
     function = (data.get("function") or data) if isinstance(data, Mapping) else None
     if not isinstance(function, Mapping):
         raise ValueError(f"a tool call must be an object with its function, not {excerpt_of(data)}")
@@ -259,16 +264,31 @@ def _call(data: Any) -> ToolCall:
         # Some providers send an object; the field is text everywhere else.
         arguments = msgspec.json.encode(arguments).decode()
     return ToolCall(
-        id=data.get("id") or "", name=function.get("name") or "", arguments=arguments, provider_state=_state(data)
+        id=data.get("id") or "",
+        name=function.get("name") or "",
+        arguments=arguments,
+        provider_state=_state(data, known),
     )
 
 
-def _state(data: Mapping[str, Any]) -> ProviderState | None:
+def _state(data: Mapping[str, Any], known: Iterable[Any]) -> ProviderState | None:
     """The provider state in our own form: a message that was read, changed and written back keeps it."""
     given = data.get("providerState") or data.get("provider_state")
     if given is None or isinstance(given, ProviderState):
         return given
     try:
-        return msgspec.convert(given, ProviderState)
+        state = msgspec.convert(given, ProviderState)
     except msgspec.ValidationError as error:
         raise ValueError(f"the providerState of a message can't be read: {error}") from None
+    if not isinstance(state.data, str):
+        return state
+    # What JSON shows of a state: it stands for the one that it was made of.
+    same = (one for one in _states(known) if (one.provider, one.model) == (state.provider, state.model))
+    return next((one for one in same if str(one.data) == state.data), None)
+
+
+def _states(messages: Iterable[Any]) -> Iterator[ProviderState]:
+    for message in messages:
+        if isinstance(message, AIMessage):
+            states = [message.provider_state, *(call.provider_state for call in message.tool_calls)]
+            yield from (state for state in states if state is not None)

@@ -10,6 +10,34 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
+
+class Opaque:
+    """Fields that are shown to nobody: whoever writes a value for people, as JSON or as text, gets their size and a digest.
+
+    Not a mapping, so that nothing looks inside by itself.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.fields = fields
+
+    def __eq__(self, other: object) -> bool:
+        return self.fields == other.fields if isinstance(other, Opaque) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        import hashlib  # asked for by few: every import of graphflow would wait for it
+
+        data = msgspec.json.encode(self.fields, enc_hook=repr, order="deterministic")
+        return f"{len(data)} bytes, sha256:{hashlib.sha256(data).hexdigest()[:32]}"
+
+
 FIXED: frozenset[type] = frozenset({int, float, bool, type(None)})
 """Types whose values are small; an `int` of many digits is looked at all the same."""
 _TEXTS = frozenset({str})
@@ -64,7 +92,9 @@ def size_of(value: Any, limit: int) -> int:
                 total += _add(value, rest)
         else:
             total += _NUMBER
-            if is_dataclass(value):
+            if type(value) is Opaque:
+                rest.append(value.fields)
+            elif is_dataclass(value):
                 rest += list(getattr(value, "__dict__", {}).values())
         if total > limit:
             break

@@ -39,6 +39,7 @@ from graphflow.messages import (
     ToolMessage,
     misfit,
 )
+from graphflow.value_size import Opaque
 
 __all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "encode_parts", "register", "storable"]
 
@@ -80,7 +81,15 @@ EXTENSIONS = {
 MAX_DEPTH = 100
 """Containers in containers; a deeper value is refused, as is one that contains itself."""
 
-_encoder = msgspec.msgpack.Encoder()
+
+def _inside(value: Any) -> Any:
+    """The fields of an opaque value: they are shown to nobody, but stored."""
+    if type(value) is Opaque:
+        return value.fields
+    raise TypeError(f"{type(value).__name__} can't be packed")  # never: the walk has looked at every value
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_inside)
 _pack = _encoder.encode
 _SCALARS = frozenset({str, float, bool, type(None), bytes, int})
 _TEXTS = frozenset({str})
@@ -264,7 +273,7 @@ def _with_state(value: Stateful, depth: int, walk: _Walk) -> Stateful:
     state = value.provider_state
     if state is None:
         return value
-    state = msgspec.structs.replace(state, data=_dict(state.data, depth, walk))
+    state = msgspec.structs.replace(state, data=_dict(state.data.fields, depth, walk))
     return msgspec.structs.replace(value, provider_state=state)
 
 
@@ -318,6 +327,8 @@ class _Careful:
             return Ext(code, _pack([kind.__name__, self.walk(fields, _deeper(depth))]))
         if kind in _SCALARS:
             return value
+        if kind is Opaque:
+            return self.walk(value.fields, depth)
         writer = _WRITERS.get(kind)
         return _registered(value, depth, self.walk) if writer is None else writer(value, depth, self.walk)
 

@@ -96,7 +96,7 @@ def messages_of(
         # Exact types, the most frequent first: the loop runs over the whole history for each call.
         if (kind := type(message)) is not ToolMessage:
             if kind not in MESSAGE_TYPES:
-                message = from_wire(message)
+                message = from_wire(message, conversation)
                 kind = type(message)
             if kind is AIMessage:
                 if message.status is not None and message.status in PARTIAL:

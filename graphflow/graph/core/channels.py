@@ -388,10 +388,10 @@ def _replace(channel: Channel, value: Any, update: Update) -> None:
         update.sets[channel.key] = freeze(value)
 
 
-def _item(channel: Channel, value: Any) -> Any:
+def _item(channel: Channel, value: Any, known: Any = ()) -> Any:
     if channel.reduce == "messages" and isinstance(value, Mapping):
         try:
-            return from_wire(value)
+            return from_wire(value, known)
         except ValueError as error:
             raise StateError(f"state key {channel.key!r}: {error}", key=channel.key) from None
     return freeze(value)
@@ -425,7 +425,7 @@ def _reduce_union(channel: Channel, old: Any, value: Any, update: Update) -> Non
 
 
 def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> None:
-    messages = [_item(channel, v) for v in _list(channel, value)]
+    messages = [_item(channel, v, old or ()) for v in _list(channel, value)]
     if not messages:
         return
     for message in messages:

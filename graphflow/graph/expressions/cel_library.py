@@ -22,6 +22,8 @@ from uuid import UUID
 
 import msgspec
 
+from graphflow.value_size import Opaque
+
 VARIABLE_LETTERS = {"dyn": "d", "int": "i", "double": "f", "string": "s", "bool": "b", "list": "l", "map": "m"}
 """CEL type → first letter of the variables that have it."""
 
@@ -269,7 +271,7 @@ def _other(value: Any) -> Any:
             return [to_cel(item) for item in value]
         case Decimal():
             return float(value)
-        case UUID():
+        case UUID() | Opaque():
             return str(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()

@@ -130,7 +130,7 @@ class _LoggedCall:
                 return {"reasoning": self._piece("reasoning", text)}
             case StateDelta(state, call):
                 # Opaque, and often as secret as a token: only that it came.
-                return {"providerState": sorted(state.data), "call": call}
+                return {"providerState": str(state.data), "call": call}
             case PartDelta(part):
                 return {"part": part.type}
             case ToolCallDelta(index=index, arguments=arguments):

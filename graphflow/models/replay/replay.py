@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState, ToolCall
+from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState
 from graphflow.models.replay.call_ids import accepted
 from graphflow.models.replay.rules import CALL_ID_RULES, REPLAY_RULES, CallIdRule, ReplayRule
 
@@ -57,7 +57,8 @@ class Replay:
         """The data of a state that this model may have back; None for another's, and for none."""
         if state is None or state.provider != self.provider:
             return None
-        return state.data if scope == "provider" or state.model == self.model else None
+        fields: Mapping[str, Any] = state.data.fields
+        return fields if scope == "provider" or state.model == self.model else None
 
     def fields(self, messages: Sequence[Message]) -> list[tuple[dict[str, Any], list[dict[str, Any]]] | None]:
         """For each message the fields that it and each of its calls get; None where there are none."""
@@ -109,19 +110,8 @@ def with_reasoning(message: AIMessage, reasoning: str) -> AIMessage:
     """The message with another reasoning for people; what its provider wants back stays what it was."""
     state = message.provider_state
     if state is not None and reasoning != message.reasoning:
-        same = [name for name in _REASONING_TEXTS & state.data.keys() if state.data[name] is AS_REASONING]
+        data = state.data.fields
+        same = [name for name in _REASONING_TEXTS & data.keys() if data[name] is AS_REASONING]
         if same:
-            data = state.data | dict.fromkeys(same, message.reasoning)
-            message = msgspec.structs.replace(message, provider_state=msgspec.structs.replace(state, data=data))
-    return msgspec.structs.replace(message, reasoning=reasoning)
-
-
-def without_state(message: Message) -> Message:
-    """The message without provider state: for whoever shows messages to people."""
-    if not isinstance(message, AIMessage):
-        return message
-    calls: tuple[ToolCall, ...] = tuple(
-        call if call.provider_state is None else msgspec.structs.replace(call, provider_state=None)
-        for call in message.tool_calls
-    )
-    return msgspec.structs.replace(message, tool_calls=calls, provider_state=None)
+            state = msgspec.structs.replace(state, data={**data, **dict.fromkeys(same, message.reasoning)})
+    return msgspec.structs.replace(message, reasoning=reasoning, provider_state=state)
