@@ -144,3 +144,23 @@ def openai(messages: list[dict[str, Any]]) -> str | None:
 def _ids(messages: list[dict[str, Any]]) -> list[str]:
     calls = [entry["id"] for m in messages for entry in m.get("tool_calls") or ()]
     return calls + [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+
+
+def claude(*blocks: tuple[str, str]) -> Rule:
+    """https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks: (text, signature)."""
+
+    def rule(messages: list[dict[str, Any]]) -> str | None:
+        for message in messages:
+            parts = message["content"] if isinstance(message["content"], list) else []
+            kinds = [part["type"] for part in parts]
+            thoughts = [(p["thinking"], p["signature"]) for p in parts if p["type"] == "thinking"]
+            if message["role"] == "assistant" and "tool_use" in kinds and kinds[0] != "thinking" and blocks:
+                return "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`"
+            if set(thoughts) - set(blocks):
+                return "messages.1.content.0: Invalid `signature` in `thinking` block"
+            ids = [p.get("id") or p.get("tool_use_id") for p in parts if p["type"] in ("tool_use", "tool_result")]
+            if wrong := [i for i in ids if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", str(i))]:
+                return f"tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$': {wrong}"
+        return None
+
+    return rule

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from graphflow.errors import ModelError
-from graphflow.messages import HumanMessage, SystemMessage
+from graphflow.messages import AIMessage, HumanMessage, ProviderState, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.chat_model import ChatModel, complete
 from graphflow.models.deltas import Delta, Finish, TextDelta, ToolCallDelta, Usage
 from graphflow.models.fallback import FallbackModel
@@ -20,6 +20,7 @@ from graphflow.models.profiles import Profile
 from graphflow.models.provider import Provider
 from graphflow.models.providers import open_model, resolve_provider
 from graphflow.models.remote.retry import Limits
+from tests.models import strict_providers as strict
 from tests.models.raw_server import DONE, Answer, Connection, body, event, raw_server, stream
 from tests.models.turns import hear
 
@@ -30,7 +31,11 @@ KEY = "sk-a-secret-that-nobody-may-see"
 
 def anthropic(*events: dict[str, Any]) -> Answer:
     """A stream in the protocol of Anthropic."""
-    return stream(*[f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events])
+    return stream(*as_events(*events))
+
+
+def as_events(*events: dict[str, Any]) -> list[bytes]:
+    return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
 
 
 def said(index: int, **fields: Any) -> dict[str, Any]:
@@ -101,6 +106,50 @@ async def test_another_protocol_comes_as_the_same_deltas_one_by_one() -> None:
     assert deltas[-1] == Finish("tool_calls", "tool_calls", Usage(prompt_tokens=9, completion_tokens=12))
     assert asked.path.startswith("/v1/messages") and asked.headers["x-api-key"] == KEY
     assert asked.json["tools"][0]["name"] == "look_up" and asked.json["max_tokens"] == 100
+
+
+def thinking(*pieces: str, signature: str) -> list[dict[str, Any]]:
+    """A thinking block, its text in pieces and its signature last."""
+    return [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        *(said(0, type="thinking_delta", thinking=piece) for piece in pieces),
+        said(0, type="signature_delta", signature=signature),
+        {"type": "content_block_stop", "index": 0},
+    ]
+
+
+async def test_claude_gets_its_signed_thinking_back_before_its_calls() -> None:
+    first = stream(*as_events(TURN[0], *thinking("Let me ", "look.", signature="EtsB"), *TURN[5:]))
+    second = strict.strict(strict.claude(("Let me look.", "EtsB")), *as_events(*TURN))
+    async with raw_server(first, second) as server:
+        model = library_model(server.url)
+        one = (await complete(model, ASK, TOOLS)).message
+        assert (one.reasoning, [call.name for call in one.tool_calls]) == ("Let me look.", ["look_up"])
+        result = ToolMessage(tool_call_id=one.tool_calls[0].id, content="r")
+        await complete(model, [*ASK, one, result], TOOLS)
+        await model.aclose()
+        sent = server.requests[1].json["messages"][1]["content"]
+    assert [part["type"] for part in sent] == ["thinking", "tool_use"]
+
+
+async def test_claude_gets_the_turns_of_others_without_their_thinking_and_with_ids_that_it_accepts() -> None:
+    state = ProviderState(
+        provider="openrouter",
+        model="claude",
+        data={"extra_content": {"anthropic": {"signature": "x"}}, "reasoning": "y"},
+    )
+    calls = (ToolCall(id="functions.look_up:0", name="look_up"), ToolCall(id="call~0", name="look_up"))
+    other = AIMessage(reasoning="thought", tool_calls=calls, provider_state=state)
+    results = [ToolMessage(tool_call_id=call.id, content="r") for call in calls]
+    async with raw_server(strict.strict(strict.claude(), *as_events(*TURN))) as server:
+        model = library_model(server.url)
+        await complete(model, [*ASK, other, *results], TOOLS)
+        await model.aclose()
+        ids = [
+            [part.get("id") or part.get("tool_use_id") for part in m["content"]]
+            for m in server.requests[0].json["messages"][1:]
+        ]
+    assert ids[0] == ids[1] and len(set(ids[0])) == 2
 
 
 async def test_its_errors_are_the_ports_and_show_no_key() -> None:
