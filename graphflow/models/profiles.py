@@ -11,7 +11,7 @@ import msgspec
 
 from graphflow.models.replay.rules import ReplayRule
 
-Protocol = Literal["openai", "library", "scripted"]
+Protocol = Literal["openai", "anthropic", "library", "scripted"]
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,14 +44,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One provider, before keys and addresses of the environment are filled in."""
 
     base_url: str = ""
-    """Up to and without `/chat/completions`; `${NAME}` stands for a variable of the environment."""
+    """Up to and without `/chat/completions` (`/v1/messages` for `anthropic`); `${NAME}` stands for a variable of the environment."""
     model: str = ""
     """Default model."""
     api_key_env: tuple[str, ...] = ()
     """Names of the variables that may hold the key, first wins; `<KEY>_API_KEY` is looked at before."""
     needs_key: bool = True
-    auth: Literal["bearer", "api-key"] = "bearer"
-    """The header of the key: `authorization: Bearer KEY`, or `api-key: KEY`."""
+    auth: Literal["bearer", "api-key", "x-api-key"] | None = None
+    """The header of the key: `authorization: Bearer KEY`, or `api-key: KEY`; None is the protocol's own, which is `bearer`
+    but for `anthropic`."""
     hosts: tuple[str, ...] = ()
     """Endings of host names by which a base URL is recognised."""
     aliases: tuple[str, ...] = ()

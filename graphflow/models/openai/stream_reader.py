@@ -22,7 +22,6 @@ from graphflow.models.openai.chunks import (
     lenient_chunk,
     whole_turn_chunk,
 )
-from graphflow.models.openai.finish_reasons import finish_reason, is_broken, is_known
 from graphflow.models.openai.state import StateCollector
 from graphflow.models.openai.surrogate_pairs import SurrogateJoiner
 from graphflow.models.openai.think_tags import ThinkSplitter
@@ -30,6 +29,7 @@ from graphflow.models.openai.tool_call_assembly import CallTable
 from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
 from graphflow.models.remote.failures import Masker, failure
+from graphflow.models.remote.finish_reasons import finish_reason, is_broken, is_known
 from graphflow.models.remote.loose_json import read_json
 from graphflow.models.remote.reading import DONE, TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent

@@ -15,7 +15,7 @@ from graphflow.models.replay.rules import CALL_ID_RULES, REPLAY_RULES, CallIdRul
 AS_REASONING = True
 """In place of a text in the state: the message's own `reasoning`, which would be stored twice."""
 
-_REASONING_TEXTS = frozenset({"reasoning_content", "reasoning"})
+_REASONING_TEXTS = frozenset({"reasoning_content", "reasoning", "thinking"})
 Rule = TypeVar("Rule", ReplayRule, CallIdRule)
 
 

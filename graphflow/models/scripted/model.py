@@ -20,9 +20,9 @@ from graphflow.json_data import encode_json
 from graphflow.messages import Message, SystemMessage, to_wire
 from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Delta, Finish, TextDelta, ThinkingDelta, ToolCallDelta, Usage
-from graphflow.models.openai.finish_reasons import finish_reason
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.remote.failures import Masker, failure, http_failure, in_band_failure
+from graphflow.models.remote.finish_reasons import finish_reason
 from graphflow.models.scripted.player import answer
 from graphflow.models.scripted.script import (
     Script,

@@ -13,6 +13,7 @@ _REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "model_length": "length",
     "model_context_window_exceeded": "length",
+    "pause_turn": "length",
     "content_filter": "content_filter",
     "sensitive": "content_filter",
     "safety": "content_filter",
