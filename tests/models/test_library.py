@@ -206,11 +206,11 @@ async def test_a_provider_that_the_library_does_not_know_needs_an_address() -> N
 
 
 def test_a_library_provider_needs_its_key_and_no_address() -> None:
-    profiles = {"anthropic": {"protocol": "library", "model": "claude", "api_key_env": "ANTHROPIC_API_KEY"}}
-    found = resolve_provider("anthropic", {"ANTHROPIC_API_KEY": "k"}, profiles)
+    profiles = {"cohere": {"protocol": "library", "model": "command", "api_key_env": "COHERE_API_KEY"}}
+    found = resolve_provider("cohere", {"COHERE_API_KEY": "k"}, profiles)
     assert (found.protocol, found.api_key, found.base_url) == ("library", "k", "")
-    with pytest.raises(ModelError, match="ANTHROPIC_API_KEY"):
-        open_model("anthropic", env={}, profiles=profiles)
+    with pytest.raises(ModelError, match="COHERE_API_KEY"):
+        open_model("cohere", env={}, profiles=profiles)
 
 
 # --- from one way to the other --------------------------------------------------------------------

@@ -52,7 +52,7 @@ def sse(event: Json) -> bytes:
 
 
 def start(**usage: Any) -> bytes:
-    message = {
+    message: Json = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow import MemoryCheckpointer, load_graph, tool
 from graphflow.content import ImagePart, TextPart
 from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState, ToolCall, ToolMessage
 from graphflow.models.chat_model import ChatModel, ChatOptions, complete
@@ -250,11 +251,11 @@ async def test_edited_text_replaces_what_was_said_and_keeps_the_thinking() -> No
     service = Service(first, ANSWER)
     async with serving(service) as model:
         done = (await complete(model, ASK)).message
-        edited = msgspec.structs.replace(done, content="masked")
+        edited = msgspec.structs.replace(done, content="masked out")
         await complete(model, [*ASK, edited, HumanMessage(content="And?")])
     assert service.requests[1]["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": "sig-A"},
-        {"type": "text", "text": "masked"},
+        {"type": "text", "text": "masked out"},
     ]
 
 
@@ -280,12 +281,13 @@ async def test_an_agent_with_tools_runs_over_it() -> None:
 
     first = turn("tool_use", thinking(0, "sig-A", "Look."), call(1, "toolu_1", "weather", '{"city": "Paris"}'))
     service = Service(first, turn("end_turn", text(0, "21°C.")), ANSWER)
-    async with serving(service) as model, AsyncExitStack():
-        agent = create_agent(model=model, tools=[weather], checkpointer=MemoryCheckpointer())
-        thread = {"thread": "t"}
-        await agent.run("Weather in Paris?", **thread)
-        result = await agent.run("And in Rome?", **thread)
-    assert service.refusals == [] and "Sunny in both." in str(result)
+    agent = {"mode": "REACT", "react": {"systemPrompt": "Be brief."}, "tools": ["weather"], "compute": "HIGH"}
+    async with serving(service) as model:
+        app = load_graph(agent, tools=[weather], model=model, checkpointer=MemoryCheckpointer())
+        await app.run("Weather in Paris?", thread_id="t")
+        result = await app.run("And in Rome?", thread_id="t")
+    assert service.refusals == [] and "Sunny in both." in str(result.output)
     assert "21°C in Paris" in json.dumps(service.requests[1], ensure_ascii=False)
+    assert service.requests[0]["system"][0]["cache_control"] == {"type": "ephemeral"}
     kept = service.requests[2]["messages"][1]["content"]
     assert kept[0] == {"type": "thinking", "thinking": "Look.", "signature": "sig-A"}
