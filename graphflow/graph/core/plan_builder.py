@@ -29,9 +29,19 @@ from graphflow.graph.definition.document import (
 )
 from graphflow.graph.definition.graph_queries import loops
 from graphflow.graph.definition.kinds import DeclaresStates, NodeFunction
-from graphflow.graph.definition.regions import bodies_of, body_name, branch_order, input_of, predecessors, routes_of
+from graphflow.graph.definition.regions import (
+    bodies_of,
+    body_name,
+    branch_order,
+    input_of,
+    is_fan,
+    predecessors,
+    routes_of,
+    survey,
+)
 from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.scopes import Places, ScopeMap, out_schema
 from graphflow.graph.expressions.templates import compile_template
 
 if TYPE_CHECKING:
@@ -62,8 +72,10 @@ def build_plan(
     schema = StateSchema(channels.values(), rules, bounds.value_bytes)
     view = rules.view if declared is not None and rules.shows else None
     environment = Environment.of(document, bounds)
+    places = Places(document.nodes, survey(document), environment, kinds)
+    scopes = ScopeMap(places)
     nodes = {
-        name: _build_node(name, node, document, environment, kinds, checked, table, key, view)
+        name: _build_node(name, node, document, places, scopes, kinds, checked, table, key, view)
         for name, node in document.nodes.items()
     }
     # Visits are stored with the patch of every step: only nodes on a cycle, or named by an expression, are counted.
@@ -109,13 +121,17 @@ def _build_node(
     name: str,
     node: NodeDefinition,
     document: GraphDefinition,
-    environment: Environment,
+    places: Places,
+    scopes: ScopeMap,
     kinds: Kinds,
     checked: CheckedDocument,
     table: dict[str, Plan],
     key: str,
     view: Callable[[State], Any] | None,
 ) -> PlanNode:
+    outside = scopes.at(name)
+    environment = outside.having(out=out_schema(places, name, node), answer=node.ask and node.ask.schema)
+    bodies = scopes.body_of(name) if is_fan(node) else outside
     form, kind, run, effects, graph = "use", "", None, "none", None
     if node.ask is not None:
         form = kind = "ask"
@@ -147,7 +163,9 @@ def _build_node(
         form=form,
         kind=kind,
         opens=form in ("graph", "map", "parallel"),
-        fan=_build_fan(name, node, environment, kinds, checked, table, key) if form in ("map", "parallel") else None,
+        fan=_build_fan(name, node, outside, bodies, kinds, checked, table, key)
+        if form in ("map", "parallel")
+        else None,
         run=run,
         returns_updates=kind == "node",
         arguments=None if node.with_ is None else compile_template(node.with_, environment, check=False),
@@ -201,6 +219,7 @@ def _build_fan(
     name: str,
     node: NodeDefinition,
     environment: Environment,
+    inside: Environment,
     kinds: Kinds,
     checked: CheckedDocument,
     table: dict[str, Plan],
@@ -214,7 +233,7 @@ def _build_fan(
     for body in found:
         graph, start, given = None, body.do, None
         if isinstance(body.do, GraphRef):
-            given = compile_template(input_of(node, body), environment, check=False)
+            given = compile_template(input_of(node, body), inside, check=False)
             graph = _build_subgraph(
                 body.do.graph, body_name(name, body.branch), environment.bounds, kinds, checked, table, key
             )

@@ -14,6 +14,8 @@ from graphflow.graph.definition.types import declared_types
 
 MAX_DEPTH = 100
 """Levels that are looked through; the checks go no deeper either."""
+_MAX_REFERENCES = 12
+"""Schemas within schemas for one value: of those that refer to themselves twice, each level doubles the work."""
 _PARTS = ("allOf", "anyOf", "oneOf")
 _BRANCHES = ("then", "else")
 
@@ -25,7 +27,7 @@ def whole_numbers(value: Any, schema: Any) -> Any:
 
 class _IntegerWalk:
     def __init__(self, root: Any) -> None:
-        self._root = root
+        self.root = root
 
     def walked(self, value: Any, schemas: Iterable[Any], depth: int) -> Any:
         kind = type(value)
@@ -58,7 +60,7 @@ class _IntegerWalk:
     def _referred(self, reference: str) -> Any:
         """What a reference names inside the schema: by its place, by an anchor, or by an id."""
         if reference == "#" or reference.startswith("#/"):
-            found = self._root
+            found = self.root
             for token in map(unescape, reference.split("/")[1:]):
                 if isinstance(found, Mapping):
                     found = found.get(token)
@@ -66,13 +68,97 @@ class _IntegerWalk:
                     found = found[int(token)] if isinstance(found, list) and token.isdecimal() else None
             return found
         for name in ("$defs", "definitions"):
-            for part in _values(self._root, name):
+            for part in _values(self.root, name):
                 anchor = part.get("$anchor") if isinstance(part, Mapping) else None
                 if anchor is not None and reference == f"#{anchor}":
                     return part
                 if isinstance(part, Mapping) and part.get("$id") == reference:
                     return part
         return None
+
+
+class NumberWalk(_IntegerWalk):
+    """Where a schema says `number`: there a whole number counts as a double in expressions."""
+
+    def walked(self, value: Any, schemas: Iterable[Any], depth: int) -> Any:
+        kind = type(value)
+        if (kind is not int and not isinstance(value, dict | list | tuple)) or depth > MAX_DEPTH:
+            return value
+        schemas = list(schemas)
+        if kind is int:
+            return _as_double(value) if any("number" in (self.types(schema) or ()) for schema in schemas) else value
+        if isinstance(value, dict):
+            return {name: self.walked(item, self.named(schemas, name), depth + 1) for name, item in value.items()}
+        return [self.walked(item, self.at(schemas, index), depth + 1) for index, item in enumerate(value)]
+
+    def named(self, schemas: Iterable[Any], name: Any) -> list[Any]:
+        """The schemas of a key below values of these schemas."""
+        out: list[Any] = []
+        for schema in self._all(schemas):
+            properties = schema.get("properties")
+            if isinstance(properties, Mapping) and name in properties:
+                out.append(properties[name])
+            else:
+                out += [*_values(schema, "patternProperties"), schema.get("additionalProperties")]
+        return [schema for schema in out if isinstance(schema, Mapping)]
+
+    def at(self, schemas: Iterable[Any], index: int | None) -> list[Any]:
+        """The schemas of an item; of every item if the index is None."""
+        applied = self._all(schemas)
+        if index is not None and index >= 0:
+            return [schema for schema in _at(applied, index) if isinstance(schema, Mapping)]
+        out = [part for schema in applied for part in (*_items(schema.get("prefixItems")), schema.get("items"))]
+        return [schema for schema in out if isinstance(schema, Mapping)]
+
+    def keys(self, schemas: Iterable[Any]) -> list[Any]:
+        """The schemas of all keys."""
+        found = [
+            part
+            for schema in self._all(schemas)
+            for part in (
+                *_values(schema, "properties"),
+                *_values(schema, "patternProperties"),
+                schema.get("additionalProperties"),
+            )
+        ]
+        return [schema for schema in found if isinstance(schema, Mapping)]
+
+    def types(self, schema: Any, depth: int = 0) -> set[str] | None:
+        """The types that the schema leaves a value; None if it says nothing about them."""
+        if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
+            return None
+        names = set(declared_types(schema)) or None
+        whole = [*_items(schema.get("allOf"))]
+        if isinstance(reference := schema.get("$ref"), str):
+            whole.append(self._referred(reference))
+        said = [self.types(part, depth + 1) for part in whole]
+        for word in ("anyOf", "oneOf"):
+            choices = [self.types(part, depth + 1) for part in _items(schema.get(word))]
+            known = [names for names in choices if names is not None]
+            if known and len(known) == len(choices):
+                said.append(set().union(*known))
+        for other in said:
+            names = other if names is None else names if other is None else _both(names, other)
+        return names
+
+    def _all(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
+        return [part for schema in schemas for part in self._applied(schema, 0)]
+
+
+def _both(names: set[str], others: set[str]) -> set[str]:
+    whole = (
+        {"integer"}
+        if ("integer" in names | others) and {"integer", "number"} & names and ({"integer", "number"} & others)
+        else set()
+    )
+    return (names & others) | whole
+
+
+def _as_double(value: int) -> float | int:
+    try:
+        return float(value)
+    except OverflowError:
+        return value
 
 
 def _asks(schema: Mapping[str, Any]) -> bool:

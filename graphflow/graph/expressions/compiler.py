@@ -18,7 +18,13 @@ from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.expressions import cel_library, parser
 from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
-from graphflow.graph.expressions.diagnostics import TRUE_OR_FALSE, literal_patterns, reworded, unknown_functions
+from graphflow.graph.expressions.diagnostics import (
+    TRUE_OR_FALSE,
+    literal_patterns,
+    mixes_numbers,
+    reworded,
+    unknown_functions,
+)
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.foreign_words import compared, in_cel
 from graphflow.graph.expressions.growth import Growth, key_of
@@ -246,7 +252,7 @@ def _loader(path: Path, kind: str, environment: Environment) -> Read:
     # `has` and `size` give a boolean and an integer, which need no conversion.
     if path.test:
         return read
-    convert = cel_library.to_double if environment.is_number(path) else cel_library.to_cel
+    convert = _conversion(path, kind, environment)
     if kind == "dyn":
         return lambda scope: convert(read(scope))
 
@@ -259,6 +265,18 @@ def _loader(path: Path, kind: str, environment: Environment) -> Read:
         return convert(value)
 
     return load
+
+
+def _conversion(path: Path, kind: str, environment: Environment) -> Evaluate:
+    if kind in ("bool", "int", "string"):
+        return cel_library.to_cel
+    if kind == "double":
+        return cel_library.to_double
+    doubles = environment.doubles(path)
+    if doubles is None:
+        return cel_library.to_cel
+    # Plain first: what the state and Python nodes give has classes of its own.
+    return lambda value: cel_library.to_cel(doubles(cel_library.to_plain(value)))
 
 
 class Rewritten:
@@ -296,10 +314,11 @@ def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], st
         same = (path.variable, path.steps, path.test, kind)
         name = names.get(same)
         if name is None:
-            letter = cel_library.VARIABLE_LETTERS[kind]
-            name = names[same] = f"{letter}{counts.get(letter, 0)}"
+            letter = cel_library.VARIABLE_LETTERS[kind.removesuffix("[]")]
+            name = f"{letter}{counts.get(letter, 0)}"
             counts[letter] = counts.get(letter, 0) + 1
             variables.append((name, kind, path))
+            name = names[same] = f"[{name}]" if kind.endswith("[]") else name
         between = outline.text[at : path.start]
         out += (between, name)
         length += len(between)
@@ -352,11 +371,27 @@ def _check(outline: Outline, environment: Environment) -> str:
             hint = _comparing(outline.text, environment)
             told = [replace(issue, hint=hint) if issue.hint == TRUE_OR_FALSE else issue for issue in told]
         raise DefinitionError(list(dict.fromkeys(told))) from None
+    if told := _mixed_arithmetic(outline, environment):
+        raise DefinitionError(told)
     if kind == "type":
         raise DefinitionError([_issue(outline.text, "the result is a type, not a value", 0)])
     if wrong := list(_wrong_patterns(outline)):
         raise DefinitionError(wrong)
     return kind
+
+
+def _mixed_arithmetic(outline: Outline, environment: Environment) -> list[Issue]:
+    """Arithmetic of whole numbers with what a schema calls `number`: it would fail in every run."""
+    if all(environment.counted_type(path) == environment.variable_type(path) for path in outline.paths):
+        return []
+    rewritten = rewrite(outline, outline.root.start, outline.root.end, environment.counted_type)
+    try:
+        cel_library.compile_program(rewritten.text, rewritten.width)
+    except cel_library.CompileFailed as error:
+        # Comparisons of a double with a whole number or null are right where no type is declared.
+        mixed = [complaint for complaint in error.complaints if mixes_numbers(complaint.text)]
+        return list(dict.fromkeys(_complaint(outline, rewritten, complaint) for complaint in mixed))
+    return []
 
 
 def _comparing(text: str, environment: Environment) -> str:

@@ -74,6 +74,14 @@ def reworded(text: str, outline: Outline, at: int) -> Reworded:
     return text[:1].lower() + text[1:], None, "type"
 
 
+def mixes_numbers(text: str) -> bool:
+    """Whether a complaint of the compiler is about arithmetic of a double and a whole number."""
+    match = _OVERLOAD.match(text)
+    if match is None or match["function"] not in ("_+_", "_-_", "_*_", "_/_", "_%_"):
+        return False
+    return {word.strip() for word in match["types"].strip("()").split(",")} == {"double", "int"}
+
+
 def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
     operator = function.strip("_!") if function.startswith(("_", "!")) else function
     operator = {"!_": "!", "-_": "-", "_?_:_": "? :", "_[_]": "[ ]", "@in": "in"}.get(function, operator)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from graphflow.bounds import DEFAULTS, Bounds
-from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, declared_types
+from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type
+from graphflow.graph.definition.whole_numbers import NumberWalk
 from graphflow.graph.expressions.ast import Index, Path, PathStep
 from graphflow.suggestions import Suggestion, choose, listed, nearest
 
@@ -112,9 +113,55 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """Whether whole numbers of this path become DOUBLE: `number` keys, nullable ones too (E16)."""
         if path.variable == "limits":
             return self.variable_type(path) == "double"
-        if path.variable != "state" or len(path.steps) != 1 or not isinstance(path.steps[0], str):
-            return False
-        return "number" in declared_types(self.state.get(path.steps[0]))
+        walk, schemas = self._declared(path)
+        return any("number" in (walk.types(schema) or ()) for schema in schemas)
+
+    def doubles(self, path: Path) -> Callable[[Any], Any] | None:
+        """What makes doubles of the whole numbers at and below the path that a schema calls `number`; None if there are none."""
+        walk, schemas = self._declared(path)
+        if not (_tells(schemas, "number") or (_tells(schemas, "$ref") and _tells(walk.root, "number"))):
+            return None
+        return lambda value: walk.walked(value, schemas, 0)
+
+    def counted_type(self, path: Path) -> str:
+        """The type for checking arithmetic: `double` for all that is a double in a run, `double[]` for lists of them."""
+        kind = self.variable_type(path)
+        if path.test or kind not in ("dyn", "list") or path.variable in ("visits", "usage", "limits"):
+            return kind
+        walk, schemas = self._declared(path)
+        if _only(walk, schemas, "number"):
+            return "double"
+        if _only(walk, schemas, "array") and _only(walk, walk.at(schemas, None), "number"):
+            return "double[]"
+        return kind
+
+    def items_of(self, path: Path) -> Any:
+        """The JSON Schema of the items of the list at the path; None if unknown."""
+        walk, schemas = self._declared(path)
+        items = walk.at(schemas, None)
+        if not items:
+            return None
+        found = items[0] if len(items) == 1 else {"anyOf": items}
+        # References of the items are to what stands beside them.
+        beside = {name: walk.root[name] for name in ("$defs", "definitions") if name in walk.root}
+        return {**beside, **found} if beside else found
+
+    def _declared(self, path: Path) -> tuple[NumberWalk, list[Any]]:
+        root = (
+            {"type": "object", "properties": self.state}
+            if path.variable == "state"
+            else self.schemas.get(path.variable)
+        )
+        walk = NumberWalk(root if isinstance(root, Mapping) else {})
+        schemas: list[Any] = [walk.root]
+        for step in path.steps:
+            if isinstance(step, str):
+                schemas = walk.named(schemas, step)
+            elif isinstance(step, Index):
+                schemas = [*walk.at(schemas, None), *walk.keys(schemas)]
+            else:
+                schemas = walk.at(schemas, step)
+        return walk, schemas
 
     def schema_of(self, path: Path) -> Any:
         """The JSON Schema of the value at the path; None if unknown."""
@@ -212,6 +259,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _JSON_OF_CEL = {cel: json for json, cel in CEL_OF_JSON.items()}
+
+
+def _tells(schema: Any, word: str) -> bool:
+    """Whether the word stands anywhere in it."""
+    if isinstance(schema, Mapping):
+        return word in schema or any(_tells(part, word) for part in schema.values())
+    return any(_tells(part, word) for part in schema) if isinstance(schema, list | tuple) else schema == word
+
+
+def _only(walk: NumberWalk, schemas: list[Any], name: str) -> bool:
+    """Whether each schema leaves this type only, or null beside it."""
+    return bool(schemas) and all((walk.types(schema) or set()) - {"null"} == {name} for schema in schemas)
 
 
 def _member_problems(path: Path, known: Any, what: str) -> Iterator[Problem]:

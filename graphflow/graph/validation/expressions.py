@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,10 +15,10 @@ from graphflow.graph.definition.types import Hole, declared_types, fits, show_ty
 from graphflow.graph.expressions.compiler import Expression, compile_expression
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.parser import parse
+from graphflow.graph.expressions.scopes import Places, ScopeMap, out_schema
 from graphflow.graph.expressions.templates import compile_template
 from graphflow.graph.validation.agreement import disagreement
-from graphflow.graph.validation.context import ValidationContext
-from graphflow.graph.validation.scopes import ScopeMap, fan_schema
+from graphflow.graph.validation.context import ValidationContext, is_map_without
 from graphflow.graph.validation.state import LIST_REDUCERS
 from graphflow.suggestions import choose
 
@@ -68,7 +69,7 @@ class _ExpressionRules:
         self.use = StateUse()
 
     def run(self) -> StateUse:
-        places = ScopeMap(self.context)
+        places = ScopeMap(self._places)
         for name, node in self.context.nodes.items():
             here, self.use.node = places.at(name), name
             outside, inside = _outside(here), self._inside(name, node, here)
@@ -222,19 +223,13 @@ class _ExpressionRules:
             return environment.having(out=node.ask.schema or None, answer=node.ask.schema or None)
         if self.context.is_lost(name, *NODE_FORMS):
             environment = environment.loosely("answer")  # it may have been meant as an `ask`
-        return environment.without(answer=_NO_ANSWER).having(out=self._out_schema(name, node))
+        return environment.without(answer=_NO_ANSWER).having(out=out_schema(self._places, name, node))
 
-    def _out_schema(self, name: str, node: NodeDefinition, depth: int = 0) -> Any:
-        """The schema of the node's output; a kind may tell it for this very node (`out_schema_of`)."""
-        if is_fan(node):
-            return fan_schema(self.context, name, node, self._out_schema, depth)
-        if node.ask is not None:
-            return node.ask.schema or None
-        kind = self.context.kinds.find(node.use) if node.use is not None else None
-        if kind is None:
-            return None
-        of_node = getattr(kind, "out_schema_of", None)
-        return kind.out_schema if of_node is None else of_node(node)
+    @functools.cached_property
+    def _places(self) -> Places:
+        context = self.context
+        bodiless = frozenset(name for name in context.nodes if is_map_without(context, name, "do"))
+        return Places(context.nodes, context.survey, context.environment, context.kinds, bodiless)
 
     def _compiled(self, pointer: str, source: str, environment: Environment) -> Expression | None:
         try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from graphflow.graph.definition.document import END, NodeDefinition
-from graphflow.graph.definition.regions import Region, routes_of
+from graphflow.graph.definition.regions import Region, Survey, is_fan, routes_of
 from graphflow.graph.expressions import parser
 from graphflow.graph.expressions.ast import Path
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
-from graphflow.graph.validation.context import ValidationContext, is_map_without
+
+if TYPE_CHECKING:
+    from graphflow.graph.definition.kinds import Kinds
 
 OUTCOMES = ("done", "failed")
 """What `status` of a branch may be in a fan's `out`; one that was cancelled or skipped is left out."""
@@ -19,20 +23,28 @@ OUTCOMES = ("done", "failed")
 MAX_DESCRIBED = 8
 """Depth to which outputs of nested branches have a schema; below it any name is accepted."""
 
-OutSchema = Callable[[str, NodeDefinition, int], Any]
-"""`(name, node, depth)` → the schema of a node's output, None if unknown; the depth counts the fans around it."""
+
+class Places(msgspec.Struct, frozen=True):
+    """What the variables of a document's places depend on."""
+
+    nodes: Mapping[str, NodeDefinition]
+    survey: Survey
+    environment: Environment
+    kinds: Kinds
+    bodiless: frozenset[str] = frozenset()
+    """Maps whose body is not known, because a reported error hides it."""
 
 
 class ScopeMap:
     """The variables of every place of one document."""
 
-    def __init__(self, context: ValidationContext) -> None:
+    def __init__(self, context: Places) -> None:
         self._context = context
         self._items: dict[str, Any] = {}
         self._reasons = {
             node.as_: f"it is an item of the map {name!r} and only seen in its body"
             for name, node in context.nodes.items()
-            if node.map is not None and node.as_ and not is_map_without(context, name, "do")
+            if node.map is not None and node.as_ and name not in context.bodiless
         }
         self._environments: dict[tuple[str, ...], Environment] = {}
 
@@ -71,31 +83,39 @@ class ScopeMap:
             except ExpressionSyntaxError:
                 return None
             if isinstance(path, Path) and not path.test:
-                schema = self._within(around).schema_of(path)
-                self._items[fan] = schema.get("items") if isinstance(schema, Mapping) else None
+                self._items[fan] = self._within(around).items_of(path)
         return self._items[fan]
 
 
-def fan_schema(
-    context: ValidationContext, name: str, node: NodeDefinition, out_schema: OutSchema, depth: int
-) -> dict[str, Any] | None:
+def out_schema(context: Places, name: str, node: NodeDefinition, depth: int = 0) -> Any:
+    """The schema of the node's output; a kind may tell it for this very node (`out_schema_of`)."""
+    if is_fan(node):
+        return fan_schema(context, name, node, depth)
+    if node.ask is not None:
+        return node.ask.schema or None
+    kind = context.kinds.find(node.use) if node.use is not None else None
+    if kind is None:
+        return None
+    of_node = getattr(kind, "out_schema_of", None)
+    return kind.out_schema if of_node is None else of_node(node)
+
+
+def fan_schema(context: Places, name: str, node: NodeDefinition, depth: int) -> dict[str, Any] | None:
     """The schema of a fan's output: a list for a map, an object by branch name for a parallel (E10)."""
     if depth >= MAX_DESCRIBED:
         return None
     regions = context.survey.regions.get(name, {})
-    branches = {branch: _branch_schema(context, region, out_schema, depth) for branch, region in regions.items()}
+    branches = {branch: _branch_schema(context, region, depth) for branch, region in regions.items()}
     if node.map is not None:
-        return {"type": "array", "items": branches.get("") or _branch_schema(context, None, out_schema, depth)}
+        return {"type": "array", "items": branches.get("") or _branch_schema(context, None, depth)}
     return {"type": "object", "properties": branches, "additionalProperties": False}
 
 
-def _branch_schema(
-    context: ValidationContext, region: Region | None, out_schema: OutSchema, depth: int
-) -> dict[str, Any]:
+def _branch_schema(context: Places, region: Region | None, depth: int) -> dict[str, Any]:
     # A body with several ends gives the output of whichever came last, so nothing is known of it.
     last = _last_nodes(context, region)
     known = len(last) == 1 and region is not None and not _opens(context, last[0], region)
-    out = out_schema(last[0], context.nodes[last[0]], depth + 1) if known else None
+    out = out_schema(context, last[0], context.nodes[last[0]], depth + 1) if known else None
     return {
         "type": "object",
         "properties": {
@@ -108,13 +128,13 @@ def _branch_schema(
     }
 
 
-def _last_nodes(context: ValidationContext, region: Region | None) -> list[str]:
+def _last_nodes(context: Places, region: Region | None) -> list[str]:
     """The nodes that may end a branch."""
     if region is None:
         return []
     return sorted(name for name in region.nodes if any(edge.to == END for edge in routes_of(name, context.nodes[name])))
 
 
-def _opens(context: ValidationContext, node: str, region: Region) -> bool:
+def _opens(context: Places, node: str, region: Region) -> bool:
     """Whether the node is a fan around the region: one in its own body, which is an error of its own."""
     return node == region.fan or any(other.fan == node for other in context.survey.around(region.fan))
