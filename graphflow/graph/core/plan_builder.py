@@ -47,7 +47,7 @@ from graphflow.graph.expressions.templates import compile_template
 if TYPE_CHECKING:
     from graphflow.graph.core.invariants import InvariantMonitor
     from graphflow.graph.definition.checked_document import CheckedDocument
-    from graphflow.graph.definition.kinds import Kinds
+    from graphflow.graph.definition.kinds import Kind, Kinds
 
 
 def build_plan(
@@ -141,19 +141,7 @@ def _build_node(
         form = kind = "graph"
         graph = _build_subgraph(node.graph, name, environment.bounds, kinds, checked, table, key)
     else:
-        use = node.use or ""
-        found = kinds.find(use)
-        if found is None:
-            raise DefinitionError(
-                [
-                    Issue(
-                        pointer=f"/nodes/{name}/use",
-                        message=f"{use!r} is not registered here",
-                        hint=f"known: {', '.join(kinds.names())}",
-                        kind="reference",
-                    )
-                ]
-            )
+        found = _registered(name, node.use or "", kinds)
         kind, effects = found.name, found.effects
         run = found.build(name, node, document)
         if kind == "node" and view is not None:
@@ -183,6 +171,17 @@ def _build_node(
         question=_question(node, environment),
         graph=graph,
     )
+
+
+def _registered(name: str, use: str, kinds: Kinds) -> Kind:
+    found = kinds.find(use)
+    if found is None:
+        hint = f"known: {', '.join(kinds.names())}"
+        issue = Issue(
+            pointer=f"/nodes/{name}/use", message=f"{use!r} is not registered here", hint=hint, kind="reference"
+        )
+        raise DefinitionError([issue])
+    return found
 
 
 def _with_view(run: NodeFunction, view: Callable[[State], Any]) -> NodeFunction:
