@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import math
 import subprocess
 import sys
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView
@@ -215,9 +216,56 @@ def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
 @pytest.mark.campaign
 @settings(max_examples=size(300, long=15_000))
 @given(SCHEMA, PYTHON_VALUE)
+@example({"maximum": 0}, math.inf)
+@example({"minimum": 0}, math.nan)
 def test_a_flat_schema_finds_the_same_whether_the_library_is_loaded_or_not(schema, value):
     """Values that JSON can't hold included."""
     assert compile_schema(schema).errors(value) == alone(schema, value)
+
+
+@pytest.mark.parametrize("bound", ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
+@pytest.mark.parametrize("limit", [0, 1.5, 2**53 + 1, 2**64, -(10**400), 1e300])
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, math.nan, 10**400, -(10**400), 2**53, 2.0**53, 2**64 + 1, 1e308, -0.0]
+)
+def test_bounds_hold_for_every_number_whether_the_library_is_loaded_or_not(bound, limit, value):
+    """NaN is within none; the library alone would take it, and infinity, for null."""
+    within = {
+        "minimum": value >= limit,
+        "maximum": value <= limit,
+        "exclusiveMinimum": value > limit,
+        "exclusiveMaximum": value < limit,
+    }[bound]
+    schema = {bound: limit}
+    for held, rule in ((value, schema), ({"a": [value]}, {"additionalProperties": {"items": schema}})):
+        assert compile_schema(rule).errors(held) == alone(rule, held)
+        assert (alone(rule, held) == []) is within
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"anyOf": [{"maximum": 0}]},
+        {"allOf": [{"exclusiveMinimum": 0}]},
+        {"multipleOf": 2},
+        {"anyOf": [{"type": "number"}]},
+    ],
+)
+def test_a_schema_with_other_keywords_names_a_number_that_json_can_not_hold(rule, value):
+    (issue,) = compile_schema({"properties": {"a": {"items": rule}}}).errors(
+        {"a": [1, value] if "type" in str(rule) else [value]}
+    )
+    assert issue.message == f"expected a number that JSON can hold, not {value!r}"
+    assert issue.pointer.startswith("/a/")
+
+
+def test_a_bound_is_a_number_that_json_can_hold():
+    for bound in (math.inf, math.nan):
+        assert [issue.pointer for issue in check_schema({"maximum": bound, "minLength": bound})] == [
+            "/maximum",
+            "/minLength",
+        ]
 
 
 def test_a_loaded_library_accepts_values_for_flat_schemas(monkeypatch):

@@ -30,3 +30,34 @@ async def test_a_run_computes_with_whole_numbers_of_its_input_its_items_and_an_a
         assert done.status == "waiting"
         done = await app.answer("t", 5)
     assert (done.error, dict(done.state)) == (None, {"g": 20.0, "h": 10.0, "log": [6.0]})
+
+
+async def test_references_in_the_schemas_of_answers_and_state_keys_are_followed_from_where_they_stand() -> None:
+    point = {"$ref": "#/$defs/point", "$defs": {"point": {"type": "object", "properties": {"x": NUMBER}}}}
+    document: dict[str, Any] = {
+        "graphflow": "1",
+        "input": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        "state": {
+            "$defs": {"point": {"type": "object", "properties": {"x": NUMBER}}},
+            "properties": {
+                "kept": {"$ref": "#/$defs/point"},
+                "log": {"type": "array", "items": {"$ref": "#/$defs/point"}, "x-reducer": "append", "default": []},
+                "sum": NUMBER,
+            },
+        },
+        "start": "spread",
+        "nodes": {
+            "spread": {
+                "map": "[1]", "as": "item", "do": "each", "next": "after",
+                "set": {"kept": "out[0].out", "log": "[out[0].out]", "sum": "out[0].out.x * 0.5"},
+            },
+            "each": {"ask": {"message": "'?'", "schema": point}},
+            "after": {"ask": {"message": "'?'"}, "set": {"sum": "state.sum + state.kept.x * 2.0 + state.log[0].x"}},
+        },
+        "result": "state.sum / double(input.n)",
+    }  # fmt: skip
+    app = graphflow.load_graph(document, checkpointer=graphflow.MemoryCheckpointer())
+    await app.run({"n": 2}, "t")
+    await app.answer("t", {"x": 4})
+    done = await app.answer("t", {})
+    assert (done.error, done.output) == (None, 7.0)

@@ -87,8 +87,10 @@ class SchemaRules:
 
         self._values = {key: compile_schema(schema) for key, schema in schemas.items()}
         lists = {key: schema for key, schema in schemas.items() if properties[key].get("x-reducer") in LOG_REDUCERS}
-        self._items = {key: compile_schema(schema["items"]) for key, schema in lists.items() if "items" in schema}
-        self._bounded = {key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items"}}
+        self._items = {key: compile_schema(_items(schema)) for key, schema in lists.items() if "items" in schema}
+        self._bounded = {
+            key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items", "$defs"}
+        }
         self.leaves_alone = frozenset(properties.keys() - schemas.keys())
 
     converts = False
@@ -139,6 +141,12 @@ class SchemaRules:
             place = issues[0].pointer
             raise StateError(f"state key {key!r}: {issues[0].message}" + (f" (at {place})" if place else ""), key=key)
         return value if (taken := checker.taken(plain)) is plain else freeze(taken)
+
+
+def _items(schema: Mapping[str, Any]) -> Any:
+    """The schema of the items alone, with the definitions that it may refer to."""
+    items = schema["items"]
+    return {"$defs": schema["$defs"], **items} if isinstance(items, Mapping) and "$defs" in schema else items
 
 
 LOG_REDUCERS = frozenset({"append", "messages", "union"})

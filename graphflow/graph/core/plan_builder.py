@@ -39,6 +39,7 @@ from graphflow.graph.definition.regions import (
     routes_of,
     survey,
 )
+from graphflow.graph.definition.types import state_properties
 from graphflow.graph.expressions.compiler import compile_expression
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.scopes import Places, ScopeMap, out_schema
@@ -65,7 +66,7 @@ def build_plan(
     """
     document = checked.document
     table: dict[str, Plan] = {} if graphs is None else graphs
-    properties: Mapping[str, Any] = document.state.get("properties", {})
+    properties = state_properties(document.state)
     channels = {name: channel_of(name, prop, kinds.reducer) for name, prop in properties.items()}
     declared = kinds.state_class(key) if isinstance(kinds, DeclaresStates) else None
     rules: Any = schema_rules(properties) if declared is None else declared.rules(channels)

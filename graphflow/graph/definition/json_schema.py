@@ -10,6 +10,7 @@ a message never depends on whether the library was loaded.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
-from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, json_type, show, show_types
+from graphflow.graph.definition.types import JSON_TYPES, Hole, declared_types, fits, holds, json_type, show, show_types
 from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.suggestions import Suggestion, choose, meant, nearest
 
@@ -60,7 +61,7 @@ class Checker:
         """
         if self._validator is None:
             return [] if _accepted(value, self.schema) else _first(_check(value, self.schema, "", 0))
-        return _first(_by_library(self._validator, value))
+        return _first(_by_library(self._validator, value, self.schema))
 
     def taken(self, value: Any) -> Any:
         """A value without errors as it counts from here on: `2.0` is `2` where the schema asks for an integer."""
@@ -209,13 +210,14 @@ def _check_length(
 
 
 def _check_number(value: float, schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
-    if "minimum" in schema and value < schema["minimum"]:
+    # Asked this way round, NaN is within no bounds.
+    if "minimum" in schema and not value >= schema["minimum"]:
         yield _issue(pointer, f"must be at least {schema['minimum']}, not {show(value)}")
-    if "maximum" in schema and value > schema["maximum"]:
+    if "maximum" in schema and not value <= schema["maximum"]:
         yield _issue(pointer, f"must be at most {schema['maximum']}, not {show(value)}")
-    if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+    if "exclusiveMinimum" in schema and not value > schema["exclusiveMinimum"]:
         yield _issue(pointer, f"must be above {schema['exclusiveMinimum']}, not {show(value)}")
-    if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
+    if "exclusiveMaximum" in schema and not value < schema["exclusiveMaximum"]:
         yield _issue(pointer, f"must be below {schema['exclusiveMaximum']}, not {show(value)}")
 
 
@@ -367,7 +369,7 @@ def _check_bounds(schema: Mapping[str, Any], pointer: str) -> Iterator[Issue]:
     for key, bound in schema.items():
         if key not in _BOUNDS:
             continue
-        number = json_type(bound) in ("integer", "number")
+        number = json_type(bound) in ("integer", "number") and -math.inf < bound < math.inf
         if not number or (not key.endswith("imum") and (bound < 0 or bound != int(bound))):
             yield _issue(f"{pointer}/{key}", f"expected a number, not {show(bound)}")
 
@@ -415,12 +417,12 @@ def _flat_validator(schema: bytes) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the library sees the value as we do: of an enum's member it would check the member's value."""
+    """Whether the library sees the value as we do: of an enum's member it would check the member's value, and infinity is null."""
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
-    return type(value) in _SCALARS
+    return type(value) in _SCALARS and (type(value) is not float or math.isfinite(value))
 
 
 def _refuse_to_fetch(uri: str) -> Any:
@@ -428,7 +430,7 @@ def _refuse_to_fetch(uri: str) -> Any:
     raise ValueError(f"{uri} is another document; put the schema under `$defs`")
 
 
-def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
+def _by_library(validator: Any, value: Any, schema: Any) -> Iterator[Issue]:
     from graphflow.graph.definition.schema_errors import said
 
     try:
@@ -436,9 +438,30 @@ def _by_library(validator: Any, value: Any) -> Iterator[Issue]:
     except (ValueError, TypeError, OverflowError) as error:  # what JSON can't hold
         yield _issue("", f"{show(value)} is not a JSON value: {error}")
         return
+    # The library takes infinity and NaN for null: it names the wrong value, and bounds say nothing of null.
+    unheld = dict(_unheld(value, "")) if errors or any(holds(schema, bound) for bound in _OF_NUMBERS) else {}
+    for pointer, number in unheld.items():
+        yield _issue(pointer, f"expected a number that JSON can hold, not {show(number)}")
     for found in errors:
         pointer = "".join(f"/{escape(str(step))}" for step in found.instance_path)
-        yield _issue(pointer, said(found))
+        if pointer not in unheld:
+            yield _issue(pointer, said(found))
+
+
+_OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+
+def _unheld(value: Any, pointer: str) -> Iterator[tuple[str, float]]:
+    """The numbers that JSON can't hold, by their places."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield pointer, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _unheld(item, f"{pointer}/{escape(str(name))}")
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for index, item in enumerate(value):
+            yield from _unheld(item, f"{pointer}/{index}")
 
 
 def _plain(value: Any) -> Any:

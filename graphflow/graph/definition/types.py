@@ -78,6 +78,24 @@ def declared_types(schema: Any) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str))
 
 
+def state_properties(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """State key → its schema, with the definitions that stand beside all keys where it refers to some."""
+    properties, definitions = state.get("properties"), state.get("$defs")
+    if not isinstance(properties, Mapping) or definitions is None:
+        return properties if isinstance(properties, Mapping) else {}
+    return {
+        key: {"$defs": definitions, **schema} if isinstance(schema, Mapping) and holds(schema, "$ref") else schema
+        for key, schema in properties.items()
+    }
+
+
+def holds(schema: Any, word: str) -> bool:
+    """Whether the word stands anywhere in a schema."""
+    if isinstance(schema, Mapping):
+        return word in schema or any(holds(part, word) for part in schema.values())
+    return any(holds(part, word) for part in schema) if isinstance(schema, list | tuple) else bool(schema == word)
+
+
 def cel_type(schema: Any) -> str:
     """The CEL type of a value with this schema: nullable, mixed or unknown is `dyn` (spec 2.1 rule 7)."""
     names = declared_types(schema)

@@ -6,16 +6,15 @@ accepted as an integer is one from there on, so that nothing behind the check me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
+from urllib.parse import unquote
 
 from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.types import declared_types
 
 MAX_DEPTH = 100
 """Levels that are looked through; the checks go no deeper either."""
-_MAX_REFERENCES = 12
-"""Schemas within schemas for one value: of those that refer to themselves twice, each level doubles the work."""
 _PARTS = ("allOf", "anyOf", "oneOf")
 _BRANCHES = ("then", "else")
 
@@ -27,13 +26,13 @@ def whole_numbers(value: Any, schema: Any) -> Any:
 
 class _IntegerWalk:
     def __init__(self, root: Any) -> None:
-        self.root = root
+        self._root = root
 
     def walked(self, value: Any, schemas: Iterable[Any], depth: int) -> Any:
         kind = type(value)
         if (kind is not float and not isinstance(value, dict | list | tuple)) or depth > MAX_DEPTH:
             return value
-        applied = [part for schema in schemas for part in self._applied(schema, 0)]
+        applied = self._applied(schemas)
         if kind is float:
             return int(value) if value.is_integer() and any(map(_asks, applied)) else value
         if not applied:
@@ -44,121 +43,54 @@ class _IntegerWalk:
         items = [self.walked(item, list(_at(applied, index)), depth + 1) for index, item in enumerate(value)]
         return items if any(map(_other, items, value)) else value
 
-    def _applied(self, schema: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-        """The schema and those that it applies to the same value."""
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-            return
-        yield schema
-        inner = [part for word in _PARTS for part in _items(schema.get(word))]
-        inner += [schema[word] for word in _BRANCHES if word in schema]
-        inner += schema["dependentSchemas"].values() if isinstance(schema.get("dependentSchemas"), Mapping) else ()
-        if isinstance(reference := schema.get("$ref"), str):
-            inner.append(self._referred(reference))
-        for part in inner:
-            yield from self._applied(part, depth + 1)
-
-    def _referred(self, reference: str) -> Any:
-        """What a reference names inside the schema: by its place, by an anchor, or by an id."""
-        if reference == "#" or reference.startswith("#/"):
-            found = self.root
-            for token in map(unescape, reference.split("/")[1:]):
-                if isinstance(found, Mapping):
-                    found = found.get(token)
-                else:
-                    found = found[int(token)] if isinstance(found, list) and token.isdecimal() else None
-            return found
-        for name in ("$defs", "definitions"):
-            for part in _values(self.root, name):
-                anchor = part.get("$anchor") if isinstance(part, Mapping) else None
-                if anchor is not None and reference == f"#{anchor}":
-                    return part
-                if isinstance(part, Mapping) and part.get("$id") == reference:
-                    return part
-        return None
+    def _applied(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
+        """The schemas and those that they apply to the same value; each once, however often they refer to each other."""
+        found: dict[int, Mapping[str, Any]] = {}
+        todo = list(schemas)
+        while todo:
+            schema = todo.pop()
+            if not isinstance(schema, Mapping) or id(schema) in found:
+                continue
+            found[id(schema)] = schema
+            todo += [part for word in _PARTS for part in _items(schema.get(word))]
+            todo += [schema[word] for word in _BRANCHES if word in schema]
+            todo += _values(schema, "dependentSchemas")
+            if isinstance(reference := schema.get("$ref"), str):
+                todo.append(referred(self._root, reference)[0])
+        return list(found.values())
 
 
-class NumberWalk(_IntegerWalk):
-    """Where a schema says `number`: there a whole number counts as a double in expressions."""
-
-    def walked(self, value: Any, schemas: Iterable[Any], depth: int) -> Any:
-        kind = type(value)
-        if (kind is not int and not isinstance(value, dict | list | tuple)) or depth > MAX_DEPTH:
-            return value
-        schemas = list(schemas)
-        if kind is int:
-            return _as_double(value) if any("number" in (self.types(schema) or ()) for schema in schemas) else value
-        if isinstance(value, dict):
-            return {name: self.walked(item, self.named(schemas, name), depth + 1) for name, item in value.items()}
-        return [self.walked(item, self.at(schemas, index), depth + 1) for index, item in enumerate(value)]
-
-    def named(self, schemas: Iterable[Any], name: Any) -> list[Any]:
-        """The schemas of a key below values of these schemas."""
-        out: list[Any] = []
-        for schema in self._all(schemas):
-            properties = schema.get("properties")
-            if isinstance(properties, Mapping) and name in properties:
-                out.append(properties[name])
-            else:
-                out += [*_values(schema, "patternProperties"), schema.get("additionalProperties")]
-        return [schema for schema in out if isinstance(schema, Mapping)]
-
-    def at(self, schemas: Iterable[Any], index: int | None) -> list[Any]:
-        """The schemas of an item; of every item if the index is None."""
-        applied = self._all(schemas)
-        if index is not None and index >= 0:
-            return [schema for schema in _at(applied, index) if isinstance(schema, Mapping)]
-        out = [part for schema in applied for part in (*_items(schema.get("prefixItems")), schema.get("items"))]
-        return [schema for schema in out if isinstance(schema, Mapping)]
-
-    def keys(self, schemas: Iterable[Any]) -> list[Any]:
-        """The schemas of all keys."""
-        found = [
-            part
-            for schema in self._all(schemas)
-            for part in (
-                *_values(schema, "properties"),
-                *_values(schema, "patternProperties"),
-                schema.get("additionalProperties"),
-            )
-        ]
-        return [schema for schema in found if isinstance(schema, Mapping)]
-
-    def types(self, schema: Any, depth: int = 0) -> set[str] | None:
-        """The types that the schema leaves a value; None if it says nothing about them."""
-        if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
-            return None
-        names = set(declared_types(schema)) or None
-        whole = [*_items(schema.get("allOf"))]
-        if isinstance(reference := schema.get("$ref"), str):
-            whole.append(self._referred(reference))
-        said = [self.types(part, depth + 1) for part in whole]
-        for word in ("anyOf", "oneOf"):
-            choices = [self.types(part, depth + 1) for part in _items(schema.get(word))]
-            known = [names for names in choices if names is not None]
-            if known and len(known) == len(choices):
-                said.append(set().union(*known))
-        for other in said:
-            names = other if names is None else names if other is None else _both(names, other)
-        return names
-
-    def _all(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
-        return [part for schema in schemas for part in self._applied(schema, 0)]
+def referred(root: Any, reference: str) -> tuple[Any, Any]:
+    """What a reference names inside a schema, by its place, by an anchor or by an id; and what references there are relative to."""
+    name, _, place = reference.partition("#")
+    found = root if not name else _marked(root, "$id", name)
+    base = found
+    if place and not place.startswith("/"):
+        return _marked(found, "$anchor", place), base
+    for token in map(unescape, unquote(place).split("/")[1:]):
+        if isinstance(found, Mapping):
+            found = found.get(token)
+        else:
+            found = found[int(token)] if isinstance(found, list | tuple) and _is_index(token, found) else None
+    return found, base
 
 
-def _both(names: set[str], others: set[str]) -> set[str]:
-    whole = (
-        {"integer"}
-        if ("integer" in names | others) and {"integer", "number"} & names and ({"integer", "number"} & others)
-        else set()
-    )
-    return (names & others) | whole
+def _is_index(token: str, items: Sized) -> bool:
+    return token.isascii() and token.isdecimal() and len(token) < 9 and int(token) < len(items)
 
 
-def _as_double(value: int) -> float | int:
-    try:
-        return float(value)
-    except OverflowError:
-        return value
+def _marked(root: Any, word: str, name: str) -> Any:
+    """The first part whose `$anchor` or `$id` is this one."""
+    todo = [root]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Mapping):
+            if part.get(word) == name:
+                return part
+            todo += part.values()
+        elif isinstance(part, list | tuple):
+            todo += part
+    return None
 
 
 def _asks(schema: Mapping[str, Any]) -> bool:

@@ -128,8 +128,8 @@ class Outline(msgspec.Struct, frozen=True):
     root: Node
     paths: tuple[Path, ...]
     """Every path that is not bound by a comprehension, in order of their places; those of an `Index` are in its own."""
-    integers: tuple[tuple[int, str], ...] = ()
-    """Offset and text of each whole-number literal, for hints."""
+    operations: tuple[tuple[int, Binary], ...] = ()
+    """Each operator's offset and what it joins, also inside of calls; for hints."""
     calls: tuple[tuple[int, str], ...] = ()
     """Offset and name of each function and method."""
     loops: tuple[Loop, ...] = ()

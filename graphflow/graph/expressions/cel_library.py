@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import functools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -294,20 +295,35 @@ def struct_items(value: msgspec.Struct) -> Iterable[tuple[str, Any]]:
 def _too_wide(value: int) -> Any:
     if _whole.get():
         return value
-    # Of the longest ones Python itself makes no text.
-    shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length():,} bits"
     raise Unconvertible(
-        f"{shown} is wider than the 64 bits that expressions count with ({_LEAST} to {_MOST}); "
+        f"{_shown(value)} is wider than the 64 bits that expressions count with ({_LEAST} to {_MOST}); "
         "keep it as text, or compute with it in a Python node"
     )
 
 
+def _shown(value: int) -> str:
+    # Of the longest ones Python itself makes no text.
+    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length():,} bits"
+
+
 def to_double(value: Any) -> Any:
-    """A whole number as DOUBLE; anything else as it is, for CEL to refuse (E16)."""
+    """A whole number as DOUBLE; anything else as it is, for CEL to refuse (E16).
+
+    Raises:
+        Unconvertible: also of an integer that no double is equal to: rounded, two ids would be one.
+    """
+    if type(value) is not int:
+        return to_cel(value)
     try:
-        return float(value) if type(value) is int else to_cel(value)
+        double = float(value)
     except OverflowError:
-        return _too_wide(value)
+        double = math.inf
+    if double == value:
+        return double
+    raise Unconvertible(
+        f"{_shown(value)} is a whole number that no double holds, and its schema says number; "
+        "declare it as integer, keep it as text, or compute with it in a Python node"
+    )
 
 
 def literal(value: Any) -> str:

@@ -23,8 +23,10 @@ from graphflow.graph.expressions.diagnostics import (
     literal_patterns,
     mixes_numbers,
     reworded,
+    reworded_run,
     unknown_functions,
 )
+from graphflow.graph.expressions.doubles import SchemaPlace
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.foreign_words import compared, in_cel
 from graphflow.graph.expressions.growth import Growth, key_of
@@ -185,19 +187,21 @@ def _choice(outline: Outline, node: Choice, environment: Environment) -> Evaluat
 
 
 def _reader(path: Path, environment: Environment) -> Read:
-    def nested(index: Index) -> Evaluate:
-        return _compose(index.outline, index.outline.root, environment)
+    return reader(path, _nested(environment))
 
-    return reader(path, nested)
+
+def _nested(environment: Environment) -> Callable[[Index], Evaluate]:
+    return lambda index: _compose(index.outline, index.outline.root, environment)
 
 
 class _Converted:
     """A span of the expression that CEL evaluates; compiled by its first evaluation."""
 
-    __slots__ = ("_environment", "_growth", "_keys", "_paths", "_program", "_reads", "_text", "_width")
+    __slots__ = ("_environment", "_growth", "_keys", "_outline", "_paths", "_program", "_reads", "_text", "_width")
 
     def __init__(self, outline: Outline, node: Node, environment: Environment) -> None:
         rewritten = rewrite(outline, node.start, node.end, environment.variable_type)
+        self._outline = outline
         self._growth = Growth(outline, node, environment.bounds.value_bytes)
         self._text, self._width, self._environment = rewritten.text, rewritten.width, environment
         self._reads = tuple((name, _loader(path, kind, environment)) for name, kind, path in rewritten.variables)
@@ -236,7 +240,8 @@ class _Converted:
             if missing:
                 # CEL needed the missing value after all; its own error would only name the rewritten variable.
                 raise missing[0] from None
-            raise cel_library.CelError(_VARIABLE.sub(self._named, str(error))) from None
+            told = reworded_run(str(error), self._outline)
+            raise cel_library.CelError(_VARIABLE.sub(self._named, told)) from None
 
     def _named(self, match: re.Match[str]) -> str:
         """The path behind a variable that the library names."""
@@ -252,7 +257,10 @@ def _loader(path: Path, kind: str, environment: Environment) -> Read:
     # `has` and `size` give a boolean and an integer, which need no conversion.
     if path.test:
         return read
-    convert = _conversion(path, kind, environment)
+    if kind in ("dyn", "list", "map") and environment.places.tells(environment.place(path)):
+        read, convert = _doubling(path, read, environment), cel_library.to_cel
+    else:
+        convert = cel_library.to_double if environment.is_number(path) else cel_library.to_cel
     if kind == "dyn":
         return lambda scope: convert(read(scope))
 
@@ -267,16 +275,23 @@ def _loader(path: Path, kind: str, environment: Environment) -> Read:
     return load
 
 
-def _conversion(path: Path, kind: str, environment: Environment) -> Evaluate:
-    if kind in ("bool", "int", "string"):
-        return cel_library.to_cel
-    if kind == "double":
-        return cel_library.to_double
-    doubles = environment.doubles(path)
-    if doubles is None:
-        return cel_library.to_cel
-    # Plain first: what the state and Python nodes give has classes of its own.
-    return lambda value: cel_library.to_cel(doubles(cel_library.to_plain(value)))
+def _doubling(path: Path, read: Read, environment: Environment) -> Read:
+    """Reads the value with doubles for the whole numbers at and below it that a schema calls `number`."""
+    places, fixed = environment.places, environment.place(path)
+
+    def place(scope: Scope) -> SchemaPlace:
+        steps = tuple(step(scope) if callable(step) else step for step in parts)
+        return environment.place(path, steps)
+
+    parts = [_nested(environment)(step) if isinstance(step, Index) else step for step in path.steps]
+    known = not any(map(callable, parts))
+
+    def load(scope: Scope) -> Any:
+        # Plain first: what the state and Python nodes give has classes of its own.
+        value = cel_library.to_plain(read(scope))
+        return places.doubled(value, fixed if known else place(scope))
+
+    return load
 
 
 class Rewritten:
@@ -366,7 +381,8 @@ def _check(outline: Outline, environment: Environment) -> str:
     try:
         kind = cel_library.compile_program(rewritten.text, rewritten.width).type
     except cel_library.CompileFailed as error:
-        told = [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
+        told = _mixed_arithmetic(outline, environment)  # first: what follows from it would hide the mistake
+        told = told or [_complaint(outline, rewritten, complaint) for complaint in error.complaints]
         if any(issue.hint == TRUE_OR_FALSE for issue in told):
             hint = _comparing(outline.text, environment)
             told = [replace(issue, hint=hint) if issue.hint == TRUE_OR_FALSE else issue for issue in told]
@@ -381,8 +397,13 @@ def _check(outline: Outline, environment: Environment) -> str:
 
 
 def _mixed_arithmetic(outline: Outline, environment: Environment) -> list[Issue]:
-    """Arithmetic of whole numbers with what a schema calls `number`: it would fail in every run."""
-    if all(environment.counted_type(path) == environment.variable_type(path) for path in outline.paths):
+    """Arithmetic of whole numbers with what a schema calls `number`: it would fail in every run.
+
+    Unless the expression asks for types itself: what comes after `type(x) == int` is never reached then.
+    """
+    if any(name == "type" for _, name in outline.calls) or all(
+        environment.counted_type(path) == environment.variable_type(path) for path in outline.paths
+    ):
         return []
     rewritten = rewrite(outline, outline.root.start, outline.root.end, environment.counted_type)
     try:

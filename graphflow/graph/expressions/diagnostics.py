@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from graphflow.graph.definition.types import CEL_OF_JSON
-from graphflow.graph.expressions.ast import Outline
+from graphflow.graph.expressions.ast import Constant, Outline
 from graphflow.graph.expressions.environment import Problem
 from graphflow.graph.expressions.parser import Token, tokens
 from graphflow.suggestions import Suggestion, nearest
@@ -26,7 +26,8 @@ _NO_FUNCTION = (
 _OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
 _TOO_DEEP = re.compile(r"Exceeded max recursion depth of (?P<depth>\d+)")
 
-_NUMERIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"})
+_ARITHMETIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_"})
+_NUMERIC = _ARITHMETIC | {"_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"}
 
 Reworded = tuple[str, str | None, str]
 """Message, hint and kind."""
@@ -75,11 +76,36 @@ def reworded(text: str, outline: Outline, at: int) -> Reworded:
 
 
 def mixes_numbers(text: str) -> bool:
-    """Whether a complaint of the compiler is about arithmetic of a double and a whole number."""
+    """Whether a complaint of the compiler is about arithmetic that no double is part of: with whole numbers, or a remainder."""
     match = _OVERLOAD.match(text)
-    if match is None or match["function"] not in ("_+_", "_-_", "_*_", "_/_", "_%_"):
+    if match is None or match["function"] not in _ARITHMETIC:
         return False
-    return {word.strip() for word in match["types"].strip("()").split(",")} == {"double", "int"}
+    given = {word.strip() for word in match["types"].strip("()").split(",")}
+    return given == {"double", "int"} or (match["function"] == "_%_" and given == {"double"})
+
+
+_RUN = re.compile(
+    r"No matching overloads found : (?P<function>_[-+*/%]_)\((?P<types>(?:double|int64), (?:double|int64))\)"
+)
+
+
+def reworded_run(text: str, outline: Outline) -> str:
+    """An error of a run; of arithmetic that mixes numbers, with the next step."""
+    match = _RUN.fullmatch(text)
+    if match is None:
+        return text
+    operator, types = match["function"].strip("_"), match["types"].replace("int64", "int").split(", ")
+    fitting = [
+        at
+        for at, node in outline.operations
+        if node.operator == operator
+        and all(
+            not isinstance(side, Constant) or side.type == kind
+            for side, kind in zip((node.left, node.right), types, strict=True)
+        )
+    ]
+    hint = _number_hint(outline, fitting[0] if len(fitting) == 1 else -1, types, operator)
+    return f"{operator!r} does not take ({', '.join(types)}): {hint}"
 
 
 def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
@@ -88,8 +114,8 @@ def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
     given = [word.strip() for word in types.strip("()").split(",")]
     shown = "(" + ", ".join(given) + ")"
     message = f"{operator!r} does not take {shown}"
-    if set(given) >= {"double", "int"} and function in _NUMERIC:
-        return message, _decimal_hint(outline, at), "type"
+    if (set(given) >= {"double", "int"} and function in _NUMERIC) or (function == "_%_" and "double" in given):
+        return message, _number_hint(outline, at, given, operator), "type"
     if "null_type" in given or "null" in given:
         return message, _null_hint(outline, at, given), "type"
     if function == "_?_:_" and given[0] != "bool":
@@ -117,10 +143,29 @@ def _null_hint(outline: Outline, at: int, given: list[str]) -> str:
 _JSON_OF_CEL = {cel: json for json, cel in CEL_OF_JSON.items()}
 
 
-def _decimal_hint(outline: Outline, at: int) -> str:
-    """Names the whole-number literal that is nearest to the operator."""
-    if not outline.integers:
-        return "one side is a number with decimals: convert the other with double(…)"
-    # CEL names only the operator, so the literal beside it is a guess: the nearest one.
-    _, literal = min(outline.integers, key=lambda found: abs(found[0] - at))
-    return f"one side is a number with decimals: write {literal}.0 instead of {literal}"
+def _number_hint(outline: Outline, at: int, types: list[str], operator: str) -> str:
+    """How the numbers beside the operator become ones of one type."""
+    node = next((node for place, node in outline.operations if place == at), None)
+    wrong = "double" if operator == "%" else "int"
+    if operator == "%":
+        lead = "'%' takes whole numbers only"
+        general = "convert with int(…)"
+    else:
+        lead, general = "one side is a number with decimals", "convert the other with double(…)"
+    if node is None:
+        return f"{lead}: {general}"
+    sides = [outline.text[node.start : at], outline.text[at + len(operator) : node.end]]
+    written = []
+    for kind, operand, side in zip(types, (node.left, node.right), sides, strict=True):
+        if kind != wrong:
+            continue
+        text = side.strip()
+        if wrong == "int" and isinstance(operand, Constant):
+            written.append(f"{text}.0 instead of {text}")
+        elif isinstance(operand, Constant):
+            if not operand.value.is_integer():
+                return f"{lead}: compute the remainder in a Python node"
+            written.append(f"{int(operand.value)} instead of {text}")
+        else:
+            written.append(f"{'double' if wrong == 'int' else 'int'}({text})")
+    return f"{lead}: write {' and '.join(written)}"

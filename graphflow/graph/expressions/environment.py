@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from graphflow.bounds import DEFAULTS, Bounds
-from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type
-from graphflow.graph.definition.whole_numbers import NumberWalk
-from graphflow.graph.expressions.ast import Index, Path, PathStep
+from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, state_properties
+from graphflow.graph.expressions.ast import Choice, Index, ListOf, Node, Path, PathStep
+from graphflow.graph.expressions.doubles import EVERY, SchemaPlace, SchemaPlaces
 from graphflow.suggestions import Suggestion, choose, listed, nearest
 
 if TYPE_CHECKING:
@@ -56,15 +56,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Variable that exists in other places only → the reason why it does not here."""
     bounds: Bounds = DEFAULTS
     """How large a value an expression may make."""
+    items: Mapping[str, SchemaPlace] = msgspec.field(default_factory=dict)
+    """`as` name → what schemas say of the items of its map."""
+    places: SchemaPlaces = msgspec.field(default_factory=SchemaPlaces)
+    """Where these schemas say `number`; one for all environments of a document."""
     loose: frozenset[str] = frozenset()
     """Variables, or `ANY_VARIABLE`, whose names are not checked, because a reported error hides their declaration."""
 
     @classmethod
     def of(cls, document: GraphDefinition, bounds: Bounds = DEFAULTS) -> Environment:
         """Every variable that some place of the document has."""
-        properties = document.state.get("properties")
         return cls(
-            state=properties if isinstance(properties, Mapping) else {},
+            state=state_properties(document.state),
             nodes=frozenset(document.nodes),
             names=frozenset(node.as_ for node in document.nodes.values() if node.as_),
             schemas={"input": document.input} if document.input is not None else {},
@@ -110,58 +113,56 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         return cel_type(self._schema(path.variable, path.steps)) if kind == "dyn" else kind
 
     def is_number(self, path: Path) -> bool:
-        """Whether whole numbers of this path become DOUBLE: `number` keys, nullable ones too (E16)."""
+        """Whether whole numbers of this path become DOUBLE, or may (E16)."""
         if path.variable == "limits":
             return self.variable_type(path) == "double"
-        walk, schemas = self._declared(path)
-        return any("number" in (walk.types(schema) or ()) for schema in schemas)
+        return self.places.is_double(self.place(path))
 
-    def doubles(self, path: Path) -> Callable[[Any], Any] | None:
-        """What makes doubles of the whole numbers at and below the path that a schema calls `number`; None if there are none."""
-        walk, schemas = self._declared(path)
-        if not (_tells(schemas, "number") or (_tells(schemas, "$ref") and _tells(walk.root, "number"))):
-            return None
-        return lambda value: walk.walked(value, schemas, 0)
+    def place(self, path: Path, steps: tuple[Any, ...] | None = None) -> SchemaPlace:
+        """What schemas say of the value at the path.
+
+        Args:
+            steps: those of one evaluation, where the path has some that only a run knows.
+        """
+        taken = path.steps if steps is None else steps
+        if path.variable == "state":
+            schema = self.state.get(taken[0]) if taken and isinstance(taken[0], str) else None
+            taken = taken[1:]
+        else:
+            schema = self.schemas.get(path.variable)
+        known = self.items.get(path.variable)
+        place = known or (self.places.anything if schema is None else self.places.of(schema))
+        for step in taken:
+            place = self.places.below(place, EVERY if isinstance(step, Index) else step)
+        return place
+
+    def items_of(self, node: Node) -> SchemaPlace:
+        """What schemas say of the items of a list, as far as it is passed by reference."""
+        match node:
+            case Path(test=""):
+                return self.places.below(self.place(node), EVERY)
+            case Choice():
+                return self.places.one_of([self.items_of(node.then), self.items_of(node.other)])
+            case ListOf():
+                return self.places.one_of(
+                    self.place(item) if isinstance(item, Path) and not item.test else self.places.anything
+                    for item in node.items
+                )
+        return self.places.anything
 
     def counted_type(self, path: Path) -> str:
         """The type for checking arithmetic: `double` for all that is a double in a run, `double[]` for lists of them."""
         kind = self.variable_type(path)
         if path.test or kind not in ("dyn", "list") or path.variable in ("visits", "usage", "limits"):
             return kind
-        walk, schemas = self._declared(path)
-        if _only(walk, schemas, "number"):
+        place = self.place(path)
+        names = self.places.names(place) - {"null"}
+        # Where only a run knows the step, the names are those of several places: an integer may be one of another key.
+        counts = {"number"} if any(isinstance(step, Index) for step in path.steps) else {"number", "integer"}
+        if "number" in names and names <= counts:
             return "double"
-        if _only(walk, schemas, "array") and _only(walk, walk.at(schemas, None), "number"):
-            return "double[]"
-        return kind
-
-    def items_of(self, path: Path) -> Any:
-        """The JSON Schema of the items of the list at the path; None if unknown."""
-        walk, schemas = self._declared(path)
-        items = walk.at(schemas, None)
-        if not items:
-            return None
-        found = items[0] if len(items) == 1 else {"anyOf": items}
-        # References of the items are to what stands beside them.
-        beside = {name: walk.root[name] for name in ("$defs", "definitions") if name in walk.root}
-        return {**beside, **found} if beside else found
-
-    def _declared(self, path: Path) -> tuple[NumberWalk, list[Any]]:
-        root = (
-            {"type": "object", "properties": self.state}
-            if path.variable == "state"
-            else self.schemas.get(path.variable)
-        )
-        walk = NumberWalk(root if isinstance(root, Mapping) else {})
-        schemas: list[Any] = [walk.root]
-        for step in path.steps:
-            if isinstance(step, str):
-                schemas = walk.named(schemas, step)
-            elif isinstance(step, Index):
-                schemas = [*walk.at(schemas, None), *walk.keys(schemas)]
-            else:
-                schemas = walk.at(schemas, step)
-        return walk, schemas
+        items = self.places.names(self.places.below(place, EVERY)) - {"null"}
+        return "double[]" if names == {"array"} and items == {"number"} else kind
 
     def schema_of(self, path: Path) -> Any:
         """The JSON Schema of the value at the path; None if unknown."""
@@ -259,18 +260,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _JSON_OF_CEL = {cel: json for json, cel in CEL_OF_JSON.items()}
-
-
-def _tells(schema: Any, word: str) -> bool:
-    """Whether the word stands anywhere in it."""
-    if isinstance(schema, Mapping):
-        return word in schema or any(_tells(part, word) for part in schema.values())
-    return any(_tells(part, word) for part in schema) if isinstance(schema, list | tuple) else schema == word
-
-
-def _only(walk: NumberWalk, schemas: list[Any], name: str) -> bool:
-    """Whether each schema leaves this type only, or null beside it."""
-    return bool(schemas) and all((walk.types(schema) or set()) - {"null"} == {name} for schema in schemas)
 
 
 def _member_problems(path: Path, known: Any, what: str) -> Iterator[Problem]:

@@ -123,7 +123,7 @@ def parse(text: str) -> Outline:
         text,
         root,
         tuple(parser.paths),
-        tuple(parser.integers),
+        tuple(parser.operations),
         tuple(parser.calls),
         tuple(parser.loops),
         tuple(parser.uses),
@@ -142,7 +142,7 @@ class _Parser:
         self._bound: list[str] = []
         self._bound_uses = 0
         self.paths: list[Path] = []
-        self.integers: list[tuple[int, str]] = []
+        self.operations: list[tuple[int, Binary]] = []
         self.calls: list[tuple[int, str]] = []
         self.loops: list[Loop] = []
         self.uses: list[tuple[int, str]] = []
@@ -200,9 +200,10 @@ class _Parser:
         start = self.token[2]
         node = self._unary()
         while (binding := _BINDING.get(word := self.token[1], 0)) >= loosest:
-            self._take()
+            at = self._take()[2]
             right = self._binary(binding + 1)
             node = Binary(word, node, right, start, self._last_end)
+            self.operations.append((at, node))
         return node
 
     def _unary(self) -> Node:
@@ -261,7 +262,14 @@ class _Parser:
             return self._step(node, key.value, start)
         # A variable of a macro exists only inside CEL: an index that uses one can't be read by reference.
         if self._bound_uses == bound_before and not isinstance(key, Constant):
-            outline = Outline(self.text, key, tuple(self.paths[seen:]), loops=tuple(self.loops), uses=tuple(self.uses))
+            outline = Outline(
+                self.text,
+                key,
+                tuple(self.paths[seen:]),
+                tuple(self.operations),
+                loops=tuple(self.loops),
+                uses=tuple(self.uses),
+            )
             # The index reads its own paths; left here they would be converted a second time for the whole.
             del self.paths[seen:]
             return self._step(node, Index(outline), start)
@@ -388,7 +396,6 @@ class _Parser:
         return MapOf(tuple(plain), at, self._last_end)
 
     def _integer(self, word: str, at: int) -> Node:
-        self.integers.append((at, word))
         # Unsigned integers are a type of their own in CEL, which Python has not.
         if word[-1] in "uU":
             return Opaque(at, self._last_end)

@@ -11,6 +11,7 @@ from graphflow.graph.definition.document import END, NodeDefinition
 from graphflow.graph.definition.regions import Region, Survey, is_fan, routes_of
 from graphflow.graph.expressions import parser
 from graphflow.graph.expressions.ast import Path
+from graphflow.graph.expressions.doubles import SchemaPlace
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
 
@@ -40,7 +41,7 @@ class ScopeMap:
 
     def __init__(self, context: Places) -> None:
         self._context = context
-        self._items: dict[str, Any] = {}
+        self._items: dict[str, tuple[Any, SchemaPlace]] = {}
         self._reasons = {
             node.as_: f"it is an item of the map {name!r} and only seen in its body"
             for name, node in context.nodes.items()
@@ -70,20 +71,25 @@ class ScopeMap:
                 str(self._context.nodes[fan].as_): self._item(fan, maps[place + 1 :]) for place, fan in enumerate(maps)
             }
             absent = {name: why for name, why in self._reasons.items() if name not in items}
-            known = self._context.environment.without(**absent).having(**items)
+            known = self._context.environment.without(**absent)
+            known = known.having(**{name: schema for name, (schema, _) in items.items()})
+            known = msgspec.structs.replace(known, items={name: place for name, (_, place) in items.items()})
             self._environments[tuple(maps)] = known
         return known
 
-    def _item(self, fan: str, around: list[str]) -> Any:
-        """The schema of a map's items, where its list is a path into something whose schema is known."""
+    def _item(self, fan: str, around: list[str]) -> tuple[Any, SchemaPlace]:
+        """The schema of a map's items, where its list is a path into something whose schema is known; and its place."""
         if fan not in self._items:
-            self._items[fan] = None  # a map in its own body, which is an error of its own
+            nothing = None, self._context.environment.places.anything
+            self._items[fan] = nothing  # a map in its own body, which is an error of its own
             try:
-                path = parser.parse(self._context.nodes[fan].map or "").root
+                listed = parser.parse(self._context.nodes[fan].map or "").root
             except ExpressionSyntaxError:
-                return None
-            if isinstance(path, Path) and not path.test:
-                self._items[fan] = self._within(around).items_of(path)
+                return nothing
+            environment = self._within(around)
+            schema = environment.schema_of(listed) if isinstance(listed, Path) and not listed.test else None
+            items = schema.get("items") if isinstance(schema, Mapping) else None
+            self._items[fan] = items, environment.items_of(listed)
         return self._items[fan]
 
 
@@ -116,6 +122,8 @@ def _branch_schema(context: Places, region: Region | None, depth: int) -> dict[s
     last = _last_nodes(context, region)
     known = len(last) == 1 and region is not None and not _opens(context, last[0], region)
     out = out_schema(context, last[0], context.nodes[last[0]], depth + 1) if known else None
+    if isinstance(out, Mapping) and "$id" not in out:
+        out = {"$id": last[0], **out}  # its references are to parts of itself
     return {
         "type": "object",
         "properties": {
