@@ -9,36 +9,37 @@ from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.templates import compile_template
 
 NUMBER = {"type": "number"}
+PROPERTIES = {
+    "x": NUMBER,
+    "n": {"type": "integer"},
+    "maybe": {"type": ["number", "null"]},
+    "either": {"anyOf": [{"type": "integer"}, NUMBER]},
+    "both": {"allOf": [{"type": "integer"}, NUMBER]},
+    "optional": {"anyOf": [{"$ref": "#/$defs/point"}, {"type": "null"}]},
+    "list": {"type": "array", "items": NUMBER},
+    "pair": {"type": "array", "prefixItems": [{"type": "integer"}, NUMBER]},
+    "rows": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"price": NUMBER, "n": {"type": "integer"}}},
+    },
+    "named": {"type": "object", "additionalProperties": NUMBER},
+    "by_pattern": {"type": "object", "patternProperties": {"^x_": NUMBER, "^n_": {"type": "integer"}}},
+    "mixed": {"type": "object", "properties": {"a": NUMBER, "b": {"type": "integer"}}},
+    "word_or_number": {"anyOf": [{"const": "auto"}, NUMBER]},
+    "some": {"enum": [1, 2.5]},
+    "some_numbers": {"type": "number", "enum": [1, 2.5]},
+    "both_below": {"allOf": [{"properties": {"x": NUMBER}}, {"properties": {"x": {"type": "integer"}}}]},
+    "one_of": {"oneOf": [{"properties": {"k": {"const": 1}, "x": NUMBER}}, {"properties": {"k": {"const": 2}}}]},
+    "tree": {"$ref": "#/$defs/tree"},
+    "within": {"$id": "within", "$ref": "#/$defs/own", "$defs": {"own": NUMBER}},
+    "anchored": {"$ref": "#here"},
+    "untyped": {"minimum": 1},
+    "mostly": {"type": ["number", "string"]},
+    "key": {"type": "string"},
+}
 SCHEMA = {
     "type": "object",
-    "properties": {
-        "x": NUMBER,
-        "n": {"type": "integer"},
-        "maybe": {"type": ["number", "null"]},
-        "either": {"anyOf": [{"type": "integer"}, NUMBER]},
-        "both": {"allOf": [{"type": "integer"}, NUMBER]},
-        "optional": {"anyOf": [{"$ref": "#/$defs/point"}, {"type": "null"}]},
-        "list": {"type": "array", "items": NUMBER},
-        "pair": {"type": "array", "prefixItems": [{"type": "integer"}, NUMBER]},
-        "rows": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"price": NUMBER, "n": {"type": "integer"}}},
-        },
-        "named": {"type": "object", "additionalProperties": NUMBER},
-        "by_pattern": {"type": "object", "patternProperties": {"^x_": NUMBER, "^n_": {"type": "integer"}}},
-        "mixed": {"type": "object", "properties": {"a": NUMBER, "b": {"type": "integer"}}},
-        "word_or_number": {"anyOf": [{"const": "auto"}, NUMBER]},
-        "some": {"enum": [1, 2.5]},
-        "some_numbers": {"type": "number", "enum": [1, 2.5]},
-        "both_below": {"allOf": [{"properties": {"x": NUMBER}}, {"properties": {"x": {"type": "integer"}}}]},
-        "one_of": {"oneOf": [{"properties": {"k": {"const": 1}, "x": NUMBER}}, {"properties": {"k": {"const": 2}}}]},
-        "tree": {"$ref": "#/$defs/tree"},
-        "within": {"$id": "within", "$ref": "#/$defs/own", "$defs": {"own": NUMBER}},
-        "anchored": {"$ref": "#here"},
-        "untyped": {"minimum": 1},
-        "mostly": {"type": ["number", "string"]},
-        "key": {"type": "string"},
-    },
+    "properties": PROPERTIES,
     "$defs": {
         "point": {"type": "object", "properties": {"x": NUMBER}},
         "here": {"$anchor": "here", "type": "number"},
@@ -160,7 +161,7 @@ def test_nothing_is_refused_that_works_for_every_value(source, value):
 @pytest.mark.parametrize("source", ["{}.x > 2.0", "{}.list[0] + 1.0", "{}.maybe > 1", "size([{}.list]) > 1"])
 def test_an_integer_that_no_double_holds_is_an_error_by_name(value, source):
     scope = {"x": value, "list": [value], "maybe": value}
-    environments = {"input": Environment(schemas={"input": SCHEMA}), "state": Environment(state=SCHEMA["properties"])}
+    environments = {"input": Environment(schemas={"input": SCHEMA}), "state": Environment(state=PROPERTIES)}
     for variable, environment in environments.items():
         expression = compile_expression(source.format(variable), environment)
         with pytest.raises(ExpressionFailed, match="a whole number that no double holds") as caught:
@@ -196,7 +197,7 @@ def test_schemas_that_refer_to_each_other_many_times_are_looked_at_once():
     assert expression.evaluate({"input": {"x": 2, "y": [1]}}) is True
     assert whole_numbers({"n": 2.0}, schema) == {"n": 2}
     around = Environment(schemas={"input": {"$ref": "#/$defs/itself", "$defs": schema["$defs"]}})
-    deep = 1
+    deep: object = 1
     for _ in range(60):
         deep = {"a": deep, "b": 1}
     assert compile_expression("[input].size() == 1 && input.a != null", around).evaluate({"input": deep}) is True
