@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import Issue
@@ -70,6 +71,24 @@ def agent_issues(
     yield from _team_issues(data, tools, providers)
     yield from approval_issues(data.get("approval"), data.get("tools"), tools, users)
     yield from _range_issues(data)
+    for pointer, graph in _graphs_in_place(data.get("nodes")):
+        for issue in agent_issues(graph, tools=tools, providers=providers, users=users):
+            yield replace(issue, pointer=pointer + issue.pointer)
+
+
+def _graphs_in_place(nodes: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The graphs that nodes and their bodies hold as documents, not by key, with their places; in data of any shape."""
+    for name, node in nodes.items() if isinstance(nodes, Mapping) else ():
+        if not isinstance(node, Mapping):
+            continue
+        branches = node.get("parallel")
+        holders = {"": node, "/do": node.get("do")}
+        for branch, body in branches.items() if isinstance(branches, Mapping) else ():
+            place = f"/parallel/{escape(str(branch))}"
+            holders |= {place: body, f"{place}/do": body.get("do") if isinstance(body, Mapping) else None}
+        for place, holder in holders.items():
+            if isinstance(holder, Mapping) and isinstance(graph := holder.get("graph"), Mapping):
+                yield f"/nodes/{escape(str(name))}{place}/graph", graph
 
 
 def mode_issues(data: Mapping[str, Any]) -> Iterator[Issue]:

@@ -48,7 +48,7 @@ class NodeKinds:
         tools: ToolRegistry | Callable[[], ToolRegistry] | None = None,
         *,
         agents: AgentLookup | None = None,
-        providers: Sequence[str] | None = None,
+        providers: Sequence[str] | Callable[[], Sequence[str]] | None = None,
         priced: Callable[[str | None, str | None], bool] | None = None,
         users: bool | None = None,
     ) -> None:
@@ -69,6 +69,13 @@ class NodeKinds:
         if callable(self._tools):
             self._tools = self._tools()
         return self._tools
+
+    @property
+    def providers(self) -> Sequence[str] | None:
+        """The provider keys that exist, listed on first use."""
+        if callable(self._providers):
+            self._providers = self._providers()
+        return self._providers
 
     def with_tools(self, tools: ToolRegistry) -> NodeKinds:
         """The same kinds over other tools; later registrations on either apply to both."""
@@ -135,17 +142,17 @@ class NodeKinds:
         if word == "verify":
             from graphflow.nodes.verify import VerifyKind
 
-            return VerifyKind(self.tools, self._providers)
+            return VerifyKind(self.tools, self.providers)
         if word == "stage":
             from graphflow.nodes.team import StageKind
 
-            return StageKind(self.tools, self._providers)
+            return StageKind(self.tools, self.providers)
         if word in ("plan", "task", "summary"):
             from graphflow.nodes.plan import PlanKind, SummaryKind, TaskKind
 
             made = {"plan": PlanKind, "task": TaskKind, "summary": SummaryKind}[word]
-            return made(self.tools, self._providers)
-        return ModelKind(self.tools, self._providers) if word == "model" else ToolsKind()
+            return made(self.tools, self.providers)
+        return ModelKind(self.tools, self.providers) if word == "model" else ToolsKind(self.tools)
 
     def priced(self, provider_key: str | None, model: str | None) -> bool:
         """Whether a limit in money can be kept with this model."""

@@ -24,6 +24,7 @@ from graphflow.nodes.request_builder import chosen_options, messages_of, model_o
 from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.port import Tool, tool
+from graphflow.tools.selection import unknown_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -71,17 +72,7 @@ class ModelKind:
 
     def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         arguments = node.with_ if isinstance(node.with_, Mapping) else {}
-        tools = arguments.get("tools")
-        if isinstance(tools, list | tuple):
-            for index, tool in enumerate(tools):
-                # An expression gets its value only when the node runs.
-                if isinstance(tool, str) and "${" not in tool and tool not in self._tools:
-                    yield Issue(
-                        pointer=f"/with/tools/{index}",
-                        message=f"no tool {tool!r} is registered",
-                        hint=self._tools.hint(tool),
-                        kind="reference",
-                    )
+        yield from unknown_tools(self._tools, arguments)
         provider = arguments.get("providerKey")
         if isinstance(provider, str) and "${" not in provider and self._providers and provider not in self._providers:
             yield Issue(

@@ -18,7 +18,7 @@ from graphflow.tools.envelope import completed
 from graphflow.tools.result import failed
 from graphflow.tools.running.arguments import LatestResults
 from graphflow.tools.running.policy import CallPolicy
-from graphflow.tools.selection import offered_tools
+from graphflow.tools.selection import offered_tools, unknown_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -67,6 +67,9 @@ class ToolsKind:
     The calls run in order; concurrently if each of them only reads, uses no result of another and needs no approval, unless
     the node says `parallel: false`. `tools` and `keywords` replace the document's; if
     `task_done` is among these `tools`, a call of it is the run's finish reason.
+
+    Args:
+        tools: the registry that tool names are checked against.
     """
 
     name = "tools"
@@ -77,8 +80,11 @@ class ToolsKind:
         "properties": {"results": {"type": "array"}, "messages": {"type": "array"}},
     }
 
+    def __init__(self, tools: ToolRegistry) -> None:
+        self._tools = tools
+
     def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
-        return ()
+        return unknown_tools(self._tools, node.with_)
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
         approval, given = _approval_of(document), document.tools is not None or document.keywords is not None

@@ -12,6 +12,7 @@ from graphflow.arguments import checked, shown
 from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.checkpoints.checkpointer import knows_document
 from graphflow.errors import ArgumentRefused, DefinitionError, GraphflowError, Issue
+from graphflow.graph.definition.types import holds
 from graphflow.graph.definition.versions import unchecked
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -116,7 +117,14 @@ def _kinds(
         return made[0]
 
     services = Services(registry, model, bounds)
-    return NodeKinds(registry, agents=documents, priced=services.is_priced, users=users), services
+    providers = None if model is not None else _providers  # a model that was given answers for every key
+    return NodeKinds(registry, agents=documents, priced=services.is_priced, providers=providers, users=users), services
+
+
+def _providers() -> list[str]:
+    from graphflow.models.providers import known_providers
+
+    return known_providers()
 
 
 def _need_functions(option: str, given: Iterable[tuple[Any, Any]], what: str) -> None:
@@ -158,7 +166,7 @@ def compile_builder(
         from graphflow.agents.draft import field_issues
         from graphflow.graph.validation.validate import check_document
 
-        if issues := field_issues(document):
+        if issues := [*field_issues(document), *_name_issues(document, kinds)]:
             raise DefinitionError(issues)
         return check_document(document, kinds)
 
@@ -175,6 +183,21 @@ def compile_builder(
     if validate:
         app.host.documents.newest()
     return app
+
+
+def _name_issues(document: Mapping[str, Any], kinds: NodeKinds) -> list[Issue]:
+    """Agent fields of a builder's graphs that name nothing: tools, and providers where they open the models."""
+    # A graph without such fields loads neither.
+    if not any(holds(document, field) for field in _NAMING):
+        return []
+    from graphflow.modes.checks import agent_issues
+
+    assert kinds.tools is not None
+    issues = agent_issues(document, tools=kinds.tools.names(), providers=kinds.providers)
+    return [issue for issue in issues if issue.kind == "reference"]
+
+
+_NAMING = ("tools", "approval", "providerKey")
 
 
 @checked
@@ -217,14 +240,13 @@ def load_graph(
     for name, function in (nodes or {}).items():
         kinds.node(name, function)
     from graphflow.agents.loader import load_agent
-    from graphflow.models.providers import known_providers
 
     assert kinds.tools is not None
     agent = load_agent(
         origin,
         kinds=kinds,
         tools=kinds.tools.names(),
-        providers=known_providers(),
+        providers=_providers(),
         users=users,
         document_bytes=(bounds or DEFAULTS).document_bytes,
     )

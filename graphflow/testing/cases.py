@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,26 +129,68 @@ async def check_names(settings: Settings, path: Path, file: CaseFile) -> None:
 
     Raises:
         AgentNotFound: the agent does not exist, or its file was refused.
-        DefinitionError: the agent's state has no such key.
+        DefinitionError: the agent has no such state key, node or tool.
     """
     application = Application(
         settings, checkpointer=MemoryCheckpointer(), models=lambda provider, name: ScriptedModel()
     )
     async with application:
-        keys = application.graph(file.agent).plan.schema.channels
-    issues = [
-        Issue(
-            pointer=f"/cases/{number}/expect/state/{escape(key)}",
-            message=f"unknown key {key!r} of the state of agent {file.agent!r}",
-            hint=choose(key, keys),
-        )
-        for number, case in enumerate(file.cases)
-        for key in case.expect.state
-        if key not in keys
-    ]
+        plan, tools = application.graph(file.agent).plan, application.tools.names()
+    nodes = list(dict.fromkeys(name for each in (plan, *plan.graphs.values()) for name in each.nodes))
+    issues = [*_step_issues("", file.model, tools)]
+    for number, case in enumerate(file.cases):
+        place, expect = f"/cases/{number}", case.expect
+        issues += _step_issues(place, case.model, tools)
+        issues += [
+            _unknown(
+                f"{place}/expect/state/{escape(key)}",
+                f"key {key!r} of the state of",
+                file,
+                key,
+                list(plan.schema.channels),
+            )
+            for key in expect.state
+            if key not in plan.schema.channels
+        ]
+        issues += [
+            _unknown(f"{place}/expect/nodes/{index}", f"node {name!r} of", file, name, nodes)
+            for index, name in enumerate(expect.nodes or ())
+            if name not in nodes
+        ]
+        # A script may call a tool that does not exist, to see what the agent makes of it.
+        called = {*tools, *_called(_script(file, case))}
+        issues += [
+            _unknown(f"{place}/expect/tools/{index}", f"tool {name!r}, called by", file, name, sorted(called))
+            for index, name in enumerate(expect.tools or ())
+            if name not in called
+        ]
     if issues:
         source = read_source(path)
         raise DefinitionError([source.locate(issue) for issue in issues])
+
+
+def _unknown(pointer: str, what: str, file: CaseFile, name: str, known: Sequence[str]) -> Issue:
+    return Issue(pointer=pointer, message=f"unknown {what} agent {file.agent!r}", hint=choose(name, known))
+
+
+def _called(script: Script | None) -> Iterator[str]:
+    """The tools that recorded turns call."""
+    turns = () if script is None else (*script.turns, script.otherwise, *(rule.turn for rule in script.rules))
+    for turn in turns:
+        yield from (call.name for call in turn.tool_calls) if turn is not None else ()
+
+
+def _step_issues(place: str, given: Any, tools: Sequence[str]) -> Iterator[Issue]:
+    """Steps of rules that name no tool: they would be left out, as those of a tool that is not offered."""
+    listed = given if isinstance(given, list) else given.get("rules", ()) if isinstance(given, Mapping) else ()
+    at = f"{place}/model" if isinstance(given, list) else f"{place}/model/rules"
+    for number, rule in enumerate(listed):
+        for index, step in enumerate(rule.get("steps", ())):
+            if step["tool"] not in tools:
+                message = f"no tool is named {step['tool']!r}"
+                yield Issue(
+                    pointer=f"{at}/{number}/steps/{index}/tool", message=message, hint=choose(step["tool"], tools)
+                )
 
 
 def _script(file: CaseFile, case: Case) -> Script | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from graphflow.errors import Issue
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.document import GraphDefinition
@@ -24,6 +26,15 @@ def offered_tools(registry: ToolRegistry, document: GraphDefinition, given: Mapp
         words = (document.keywords or ()) if own is None else ()
     bound = (tool.name for tool in registry.for_keywords(_listed(words))) if words else ()
     return tuple(dict.fromkeys((*names, *bound)))
+
+
+def unknown_tools(registry: ToolRegistry, given: Any) -> Iterator[Issue]:
+    """Errors of the `tools` that a node's `with` names; an expression gets its value only when the node runs."""
+    names = given.get("tools") if isinstance(given, Mapping) else None
+    for index, name in enumerate(names if isinstance(names, list | tuple) else ()):
+        if isinstance(name, str) and "${" not in name and name not in registry:
+            message = f"no tool {name!r} is registered"
+            yield Issue(pointer=f"/with/tools/{index}", message=message, hint=registry.hint(name), kind="reference")
 
 
 def _listed(given: Any) -> Iterable[str]:

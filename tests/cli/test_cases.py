@@ -82,6 +82,10 @@ def test_questions_get_their_answers_in_order(cli, cases):
         ({"agent": "demo_react", "model": {"turn": []}, "cases": [{"name": "x"}]}, "/model/turn: unknown key 'turn' (did you mean"),
         (_case(expect={"ouptut": None}), "did you mean 'output'?"),
         (_case(expect={"state": {"mesages": None}}), "unknown key 'mesages' of the state of agent 'demo_react' (did you mean 'messages'?"),
+        (_case(expect={"tools": ["city_datetme"]}), "/cases/0/expect/tools/0: unknown tool 'city_datetme', called by agent 'demo_react' (did you mean 'city_datetime'?"),
+        (_case(expect={"nodes": ["reason", "raeson"]}), "/cases/0/expect/nodes/1: unknown node 'raeson' of agent 'demo_react' (did you mean 'reason'?"),
+        (_case(model={"rules": [{"match": "x", "steps": [{"tool": "bsh"}]}]}), "/cases/0/model/rules/0/steps/0/tool: no tool is named 'bsh' (did you mean 'bash'?"),
+        (_case(model=[{"match": "x", "steps": [{"tool": "bsh"}]}]), "/cases/0/model/0/steps/0/tool: no tool is named 'bsh'"),
         (_case(expect={"status": "complete"}), "did you mean 'completed'?"),
         (_case(expect={"error": "provider_eror"}), "did you mean 'provider_error'?"),
         (_case(expect={"status": "faild", "error": "provider_error"}), "did you mean 'failed'?"),
@@ -93,6 +97,17 @@ def test_a_file_that_is_wrong_is_refused_with_its_place(cli, cases, data, said):
     done = cli("test")
     assert done.code == 2
     assert said in done.err
+
+
+def test_a_case_may_expect_a_call_of_a_tool_that_its_script_makes_up(cli, cases):
+    turns = [{"tool_calls": [{"name": "made_up", "arguments": {}}]}, {"text": "Done."}]
+    cases(
+        {
+            "agent": "demo_react",
+            "cases": [{"name": "made up", "input": "x", "model": turns, "expect": {"tools": ["made_up"]}}],
+        }
+    )
+    assert cli("test").code == 0
 
 
 def test_a_refused_answer_fails_its_case_and_the_others_run(cli, cases):

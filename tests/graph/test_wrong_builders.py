@@ -11,6 +11,7 @@ import pytest
 
 from graphflow import Context, Graph, load_graph, node
 from graphflow.errors import ArgumentRefused, DefinitionError
+from graphflow.models.scripted.model import ScriptedModel
 
 
 class Counter(TypedDict):
@@ -119,6 +120,61 @@ def test_agent_fields_of_a_python_graph_are_checked_as_those_of_a_file() -> None
     graph.node(name="work")(plain)
     with pytest.raises(DefinitionError, match="expected one of AUTO, DISABLED, REQUIRE_APPROVAL"):
         graph.compile()
+
+
+def talking(**fields: Any) -> Graph[Any]:
+    graph = Graph({"properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}, **fields)
+    return graph.add("ask", use="model", next="work").add("work", use="tools", next="end")
+
+
+NO_TOOL = "no tool is named 'time_nwo' \\(did you mean 'time_now'"
+NO_PROVIDER = "no provider is named 'opneai' \\(did you mean 'openai'"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tools": ["time_nwo"]}, f"^/tools/0: {NO_TOOL}"),
+        ({"tools": ["time_now", "mien"]}, "^/tools/1: no tool is named 'mien' \\(did you mean 'mine'"),
+        ({"approval": {"time_nwo": "REQUIRE_APPROVAL"}}, f"^/approval/time_nwo: {NO_TOOL}"),
+        ({"provider_key": "opneai"}, f"^/providerKey: {NO_PROVIDER}"),
+    ],
+)
+def test_agent_fields_that_name_nothing_are_refused_in_every_graph_of_the_builder(fields: Any, said: str) -> None:
+    def mine() -> str:
+        """Mine."""
+        return ""
+
+    with pytest.raises(DefinitionError, match=said):
+        talking(**fields).compile(tools=[mine])
+    inner, place = talking(**fields), said.removeprefix("^")
+    with pytest.raises(DefinitionError, match=f"^/nodes/run/graph{place}"):
+        Graph().subgraph("run", inner, next="end").compile(tools=[mine])
+    with pytest.raises(DefinitionError, match=f"^/nodes/run/do/graph{place}"):
+        Graph().map("run", "[1]", inner).compile(tools=[mine])
+    both = Graph().parallel("run", {"a": inner, "b": inner}, after={"b": ["a"]})
+    with pytest.raises(DefinitionError, match=f"(?s)/nodes/run/parallel/a/do/graph{place}.*/b/do/graph{place}"):
+        both.compile(tools=[mine])
+    with pytest.raises(DefinitionError, match=f"/nodes/run/do/graph{place}"):
+        load_graph(Graph().map("run", "[1]", inner).document(), tools=[mine])
+
+
+@pytest.mark.parametrize(("use", "with_"), [("tools", {"tools": ["time_nwo"]}), ("model", {"tools": ["time_nwo"]})])
+def test_a_node_names_tools_that_exist(use: str, with_: Any) -> None:
+    with pytest.raises(DefinitionError, match="^/nodes/more/with/tools/0: no tool 'time_nwo' is registered"):
+        Graph({"properties": {}}).add("more", use=use, with_=with_, next="end").compile()
+
+
+def test_a_node_names_a_provider_that_exists_unless_every_model_is_given() -> None:
+    graph = Graph({"properties": {}}, provider_key="made_up").add(
+        "more", use="model", with_={"providerKey": "more"}, next="end"
+    )
+    with pytest.raises(DefinitionError, match="^/providerKey: no provider is named 'made_up'"):
+        graph.compile()
+    graph = Graph({"properties": {}}).add("more", use="model", with_={"providerKey": "made_up"}, next="end")
+    with pytest.raises(DefinitionError, match="^/nodes/more/with/providerKey: no provider 'made_up'"):
+        graph.compile()
+    graph.compile(model=ScriptedModel())
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
