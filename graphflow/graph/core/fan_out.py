@@ -22,6 +22,7 @@ from graphflow.graph.core.patches import gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
 from graphflow.graph.core.routing import has_paths, stops
+from graphflow.graph.core.scope import taken_input
 from graphflow.graph.core.transcript import add_user_message
 from graphflow.graph.core.unit_of_work import UnitOfWork, Written
 from graphflow.graph.definition.document import END
@@ -63,6 +64,7 @@ class Branches:
         frame = work.table[number]
         plan = work.plan.graphs[node.graph or ""]
         given = {} if node.arguments is None else node.arguments.evaluate(work.scope_at(frame))
+        given = taken_input(plan, given)
         child = work.new_frame()
         work.change(number, {"status": "open", "opened": Opened(node_run_id)})
         # Last: the child may reach its end in here and close the node again.
@@ -214,14 +216,16 @@ class Branches:
         """Opens a branch whose body is a subgraph, whose input sees the item."""
         opened, index = frame.opened, fields["branch"].index
         names = {opened.binds: opened.items[index]} if opened is not None and opened.binds else {}
+        plan = work.plan.graphs[fields["graph"]]
         try:
             given = {} if body.given is None else body.given.evaluate(work.scope_at(frame, **names))
+            given = taken_input(plan, given)
         except NodeFailed as failure:
             # The frame is opened only to fail: the join then treats it like any other branch.
             work.change(child, fields)
             self._fail_frame(work, child, failure.as_dict(frame.node))
             return
-        self._begin_graph(work, child, work.plan.graphs[fields["graph"]], given, fields)
+        self._begin_graph(work, child, plan, given, fields)
 
     def end_branch(self, work: UnitOfWork, number: int, out: Any) -> None:
         """A branch has reached its end: it counts for the join."""

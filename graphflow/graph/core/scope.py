@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.errors import NodeFailed
+from graphflow.graph.core.immutable import freeze, thaw
 from graphflow.graph.core.machine import Frame, Machine
 from graphflow.graph.core.plan import Plan
+from graphflow.graph.definition.types import holds
+from graphflow.graph.expressions.cel_library import to_plain
 from graphflow.messages import AIMessage, HumanMessage
 
 
@@ -60,6 +64,27 @@ def scope_of(plan: Plan, machine: Machine, frame: Frame, **given: Any) -> Scope:
         plan: the frame's own.
     """
     return Scope(frame, limits_in(plan, frame, machine.limits), machine.usage, given)
+
+
+def taken_input(plan: Plan, given: Any) -> Any:
+    """The input of a subgraph as its schema takes it, by the rules for a run's own (E9).
+
+    Raises:
+        NodeFailed: `validation`, it does not fit.
+    """
+    checker = plan.input_checker
+    # Messages and Python's own types are objects of classes, which only their plain form says. It costs a walk.
+    if checker.errors(given) and (issues := checker.errors(to_plain(given))):
+        first = "; ".join(f"{issue.pointer or 'with'}: {issue.message}" for issue in issues[:5])
+        raise NodeFailed(
+            f"what the node passes in `with` does not fit the input schema of its graph: {first}",
+            code="validation",
+            errors=[issue.as_dict() for issue in issues],
+        )
+    if not holds(plan.input_schema, "integer"):
+        return given
+    plain = thaw(given)
+    return given if (taken := checker.taken(plain)) is plain else freeze(taken)
 
 
 def result_of(plan: Plan, frame: Frame, scope: Mapping[str, Any]) -> Any:
