@@ -38,6 +38,14 @@ WRITTEN = [
     ("state.n !== 1", "state.n != 1"),
     ("state.n <> 1", "state.n != 1"),
     ("state.b & state.b | state.b", "state.b && state.b || state.b"),
+    ("state.n =< 1", "state.n <= 1"),
+    ("state.b xor state.x", "state.b != state.x"),
+    ("state.n mod 2 == 0", "state.n % 2 == 0"),
+    ("(state.n) div 2 == 0", "(state.n) / 2 == 0"),
+    ("state.n // 2 > 1", "state.n / 2 > 1"),
+    ("(state.n // 2) > 1", "(state.n / 2) > 1"),
+    ("state.n // 2 // 3 == size('//')", "state.n / 2 / 3 == size('//')"),
+    ("state.b && // as in\nstate.n // 2 > 1", "state.b && // as in\nstate.n / 2 > 1"),
     ("!state.n", "!(state.n != 0)"),
     ("state.n && state.b", "state.n != 0 && state.b"),
     ("state.s || state.l", "state.s != '' || size(state.l) > 0"),
@@ -57,6 +65,59 @@ def test_the_hint_is_the_expression_in_cel_and_it_validates(source: str, better:
     hints = {issue.hint for issue in issues_of(source)}
     assert hints == {f"write {better!r}"}
     assert compile_expression(better, HERE).type == "bool"
+
+
+def test_what_slashes_would_hide_is_refused_also_where_the_division_needs_more() -> None:
+    (issue,) = issues_of("state.f // 2")
+    assert issue.message.endswith("'//' begins a comment, so what follows it is not read")
+    assert (
+        issue.hint
+        == "in CEL it is 'state.f / 2', and there: one side is a number with decimals: write 2.0 instead of 2"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "state.n > 2 // enough", "state.n > 2 // 2 is enough", "state.n > 2\n// state.n, doubled", "state.s == 'http://x' // see http://x",
+        "// is it?\nstate.n > 2", "state.n > 2 //", "state.n > 2 // it's", "size('\\'//') == 3",
+    ],
+)  # fmt: skip
+def test_words_after_slashes_are_a_comment(source: str) -> None:
+    assert compile_expression(source, HERE).type == "bool"
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("state.n ** 2", "CEL has no power"),
+        ("state.n ^ 2", "CEL has no power"),
+        ("state.n << 2", "CEL has no operations on bits"),
+        ("~state.n", "CEL has no operations on bits"),
+        ("state.n++", "an expression changes nothing"),
+        ("state.n += 1", "an expression changes nothing"),
+        ("state.n := 1", "an expression changes nothing"),
+        ("state.n => 1", "write >="),
+        ("state.l.map(x => x)", "list.map(x, …)"),
+        ("[x for x in state.l]", "write list.map(x, …)"),
+        ("state.maybe ?? 'a'", "write a != null ? a : b"),
+        ("state.x?.a", "write a != null ? a.b : null"),
+        ("1 if state.b else 2", "write condition ? a : b"),
+        ("state.s contains 'a'", "write text.contains('part')"),
+        ("state.s =~ 'a'", "write text.matches('pattern')"),
+        ("state.n between 1 and 2", "write a <= x && x <= b"),
+        ("1 < state.n < 3", "write 1 < state.n && state.n < 3"),
+        ("state.n in (1, 2)", "write a list: [1, 2]"),
+        ("state.l[-1]", "write state.l[size(state.l) - 1]"),
+        ("state.l[0:2]", "compute it in a Python node"),
+        ("state.n > 1 # why", "a comment begins with //"),
+        ("${state.n}", "an expression names the variable alone"),
+        ("len(state.l)", "did you mean 'size'?"),
+        ("abs(state.n)", "CEL has size"),
+    ],
+)
+def test_signs_and_functions_of_other_languages_get_what_to_write_instead(source: str, hint: str) -> None:
+    assert [hint in (issue.hint or "") for issue in issues_of(source)] == [True]
 
 
 @pytest.mark.parametrize("source", ["state.n == None", "state.n == null", "null != state.n"])

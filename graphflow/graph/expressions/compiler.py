@@ -28,7 +28,7 @@ from graphflow.graph.expressions.diagnostics import (
 )
 from graphflow.graph.expressions.doubles import SchemaPlace
 from graphflow.graph.expressions.environment import Environment
-from graphflow.graph.expressions.foreign_words import compared, in_cel
+from graphflow.graph.expressions.foreign_words import comments, compared, in_cel, sign_hint
 from graphflow.graph.expressions.growth import Growth, key_of
 from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
@@ -99,14 +99,17 @@ def compile_expression(source: str, environment: Environment, *, check: bool = T
     try:
         outline = parser.parse(source)
     except ExpressionSyntaxError as error:
-        told = _foreign(source, environment) or _issue(source, error.message, error.at, error.hint, "syntax")
-        raise DefinitionError([told]) from None
+        told = _foreign(source, environment) or _divided(source, environment)
+        hint = error.hint or sign_hint(source, error.at)
+        raise DefinitionError([told or _issue(source, error.message, error.at, hint, "syntax")]) from None
     try:
         kind = _check(outline, environment) if check else _known_type(outline.root, environment)
     except DefinitionError:
-        if (foreign := _foreign(source, environment)) is None:
+        if (foreign := _foreign(source, environment) or _divided(source, environment)) is None:
             raise
         raise DefinitionError([foreign]) from None  # the others only follow from it
+    if check and (divided := _divided(source, environment)) is not None:
+        raise DefinitionError([divided])
     evaluate = _compose(outline, outline.root, environment)
     return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
 
@@ -127,6 +130,36 @@ def _foreign(source: str, environment: Environment) -> Issue | None:
     return _issue(
         source, f"{word!r} is not {'a word of expressions' if word.isalpha() else 'an operator'}", at, hint, "syntax"
     )
+
+
+def _divided(source: str, environment: Environment) -> Issue | None:
+    """The error of a text with `//` for a division: in CEL it begins a comment, and all that follows would be lost.
+
+    What follows may be words about the expression. A comment that would itself be a part of it is none.
+    """
+    places = comments(source)
+    begun = [at for at, before in zip(places, [-1, *places], strict=False) if before < 0 or "\n" in source[before:at]]
+    for some in [places, *([at] for at in begun[:_MOST_COMMENTS])] if places else ():
+        text = source
+        for at in reversed(some):
+            text = text[:at] + text[at + 1 :]
+        try:
+            _check(parser.parse(text), environment)
+        except ExpressionSyntaxError:
+            continue
+        except DefinitionError as error:
+            if any(issue.kind != "type" for issue in error.errors):
+                continue
+            more = error.errors[0].hint
+            hint = more and f"in CEL it is {text!r}, and there: {more}"
+        else:
+            hint = f"write {text!r}"
+        return _issue(source, "'//' begins a comment, so what follows it is not read", some[0], hint, "syntax")
+    return None
+
+
+_MOST_COMMENTS = 8
+"""Lines of one expression in which a division is looked for alone."""
 
 
 def _issue(source: str, message: str, at: int, hint: str | None = None, kind: str = "type") -> Issue:

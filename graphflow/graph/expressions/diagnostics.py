@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from graphflow.graph.definition.types import CEL_OF_JSON
-from graphflow.graph.expressions.ast import Constant, Outline
+from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Outline
 from graphflow.graph.expressions.environment import Problem
 from graphflow.graph.expressions.parser import Token, tokens
 from graphflow.suggestions import Suggestion, nearest
@@ -23,6 +23,17 @@ _NO_FUNCTION = (
     "CEL has size, has, exists, all, map, filter, contains, startsWith, string, int, …; Python runs in `fn:NAME` nodes"
 )
 
+_MEANT = {
+    "len": "size", "length": "size", "count": "size", "str": "string", "String": "string", "toString": "string", "float": "double",
+    "Number": "double", "number": "double", "includes": "contains", "defined": "has", "any": "exists", "some": "exists",
+    "every": "all", "startswith": "startsWith", "endswith": "endsWith", "match": "matches", "test": "matches",
+}  # fmt: skip
+"""Functions of other languages → those of CEL."""
+_FOREIGN = frozenset(
+    "abs max min round floor ceil sum sorted sort reversed reverse range upper lower split join strip trim".split()
+)
+"""Those that CEL has nothing for: a name that looks alike would mislead."""
+
 _OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' applied to '(?P<types>.*)'")
 _TOO_DEEP = re.compile(r"Exceeded max recursion depth of (?P<depth>\d+)")
 
@@ -37,7 +48,7 @@ def unknown_functions(outline: Outline) -> Iterator[Problem]:
     """Calls of functions that CEL has not."""
     for at, name in outline.calls:
         if name not in FUNCTIONS:
-            near = nearest(name, FUNCTIONS)
+            near = _MEANT.get(name) or (None if name in _FOREIGN else nearest(name, FUNCTIONS))
             hint = _NO_FUNCTION if near is None else Suggestion.of(name, near, _NO_FUNCTION)
             yield f"unknown function {name!r}", at, hint, "reference"
 
@@ -122,9 +133,22 @@ def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
         return message, "the condition before '?' must be true or false: compare it with something", "type"
     if function in ("_&&_", "_||_", "!_"):
         return message, TRUE_OR_FALSE, "type"
+    if (chained := _chained(outline, at)) is not None:
+        return message, chained, "type"
     if "string" in given and len(set(given)) > 1:
         return message, "convert one side: string(…), int(…), double(…)", "type"
     return message, "both sides need one type: convert with int(…), double(…), string(…)", "type"
+
+
+def _chained(outline: Outline, at: int) -> str | None:
+    """The hint for `1 < a < 3`, which compares true or false with 3."""
+    node = next((node for place, node in outline.operations if place == at), None)
+    if node is None or node.operator not in COMPARISONS or not isinstance(left := node.left, Binary):
+        return None
+    if left.operator not in COMPARISONS or outline.text[node.start] == "(":
+        return None
+    middle = outline.text[left.right.start : left.right.end]
+    return f"write {outline.text[left.start : left.end]} && {middle} {outline.text[at : node.end]}"
 
 
 TRUE_OR_FALSE = "what it joins is true or false: compare it with something"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from graphflow.graph.expressions.ast import COMPARISONS, Binary, Node, Opaque, Path, Unary
@@ -12,9 +13,13 @@ _WORDS = {
     "True": "true", "TRUE": "true", "False": "false", "FALSE": "false",
     "and": "&&", "AND": "&&", "or": "||", "OR": "||", "is": "==",
 }  # fmt: skip
-_SIGNS = {"===": "==", "!==": "!=", "<>": "!=", "=": "==", "&": "&&", "|": "||"}
+_SIGNS = {"===": "==", "!==": "!=", "<>": "!=", "=<": "<=", "=": "==", "&": "&&", "|": "||"}
+_BETWEEN = {"mod": "%", "div": "/", "xor": "!="}
+"""Words that are operators between operands, and names elsewhere."""
 _NOT = ("not", "NOT")
 _JOINTS = frozenset({"&&", "||", "?", ":", ",", "and", "or", "AND", "OR"})
+_COMPOUND = re.compile(r"[-+*/%:~^]=|=[>~]")
+"""Signs with `=` in them that mean something else."""
 _OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
 
 
@@ -28,6 +33,9 @@ def in_cel(text: str) -> tuple[str, int, str] | None:
         if named and word in _NOT:
             foreign.append(place)
             _negated(words, pieces, place)
+        elif named and word in _BETWEEN and place and _ends_operand(words[place - 1]):
+            foreign.append(place)
+            pieces[place] = _BETWEEN[word]
         elif (named and word in _WORDS) or (kind == "sign" and word in _SIGNS):
             foreign.append(place)
             after = words[place + 1][1] if place + 1 < len(words) else ""
@@ -60,10 +68,57 @@ def _all(text: str) -> Iterator[Token]:
             else:
                 return
         except ExpressionSyntaxError as error:
-            if text[error.at : error.at + 1] not in _SIGNS:
+            if text[error.at : error.at + 1] not in _SIGNS or _COMPOUND.search(
+                text, max(0, error.at - 1), error.at + 2
+            ):
                 return
-            yield "sign", text[error.at], error.at
-            at = error.at + 1
+            sign = text[error.at : error.at + 2] if text[error.at : error.at + 2] in _SIGNS else text[error.at]
+            yield "sign", sign, error.at
+            at = error.at + len(sign)
+
+
+def _ends_operand(token: Token) -> bool:
+    kind, word, _ = token
+    return word in _CLOSED or (kind in ("name", "int", "float", "string") and word not in (*_WORDS, *_NOT, "in"))
+
+
+_COMMENT = re.compile(
+    r"""[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^\\'\n])*'|"(?:\\.|[^\\"\n])*")|(?P<at>//)""",
+    re.DOTALL,
+)
+
+
+def comments(text: str) -> list[int]:
+    """The offsets of comments."""
+    return [match.start("at") for match in _COMMENT.finditer(text) if match["at"]] if "//" in text else []
+
+
+_POWER = "CEL has no power: multiply, or compute it in a Python node"
+_BITS = "CEL has no operations on bits: compute it in a Python node"
+_CHANGES = "an expression changes nothing: give the new value, and let `set` write it"
+_NULLS = "write a != null ? a : b"
+_HINTS = {
+    "**": _POWER, "^": _POWER, "<<": _BITS, ">>": _BITS, "~": _BITS, "++": _CHANGES, "--": _CHANGES, "+=": _CHANGES,
+    "-=": _CHANGES, "*=": _CHANGES, "/=": _CHANGES, ":=": _CHANGES, "??": _NULLS, "?:": _NULLS, "?.": "write a != null ? a.b : null",
+    "=~": "write text.matches('pattern')", "~=": "write text.matches('pattern')", "->": "write '.'", "::": "write '.'",
+    "/*": "a comment begins with // and ends with its line", "#": "a comment begins with // and ends with its line",
+    ";": "an expression is one value, without ';'", "%%": "write '%'", "`": "put text in quotes: 'text'",
+    "$": "${…} is for templates; an expression names the variable alone, as in state.key",
+    "=>": "write >=, or list.map(x, …) for a function",
+    " if ": "write condition ? a : b", "if ": "write condition ? a : b", " for ": "write list.map(x, …)", " like ": "write text.matches('pattern')",
+    " contains ": "write text.contains('part')", " matches ": "write text.matches('pattern')",
+    " between ": "write a <= x && x <= b", "lambda ": "write list.map(x, …)",
+}  # fmt: skip
+"""What other languages write and CEL has no single form for → what to write."""
+
+
+def sign_hint(text: str, at: int) -> str | None:
+    """What to write instead of the sign or word of another language that a syntax error is about."""
+    for length in sorted({*map(len, _HINTS)}, reverse=True):
+        for start in range(max(0, at - length), min(at + 2, len(text))):
+            if (hint := _HINTS.get(text[start : start + length])) is not None:
+                return hint
+    return None
 
 
 def _negated(words: list[Token], pieces: list[str], place: int) -> None:

@@ -94,7 +94,7 @@ def _stray(text: str, at: int) -> tuple[str, int, str | None]:
     if character in "'\"":
         return f"text that starts with {character} is not closed", at, f"close it with {character}"
     if text.startswith("=", at):
-        return "'=' is not an operator", at, "compare with '=='"
+        return "'=' is not an operator", at, None
     if character in "&|":
         return f"{character!r} is not an operator", at, f"write {character * 2!r}"
     return f"unexpected character {character!r}", at, None
@@ -255,10 +255,16 @@ class _Parser:
     def _index(self, node: Node, start: int) -> Node:
         seen, bound_before = len(self.paths), self._bound_uses
         key = self.expression()
+        if self._is(":"):
+            raise ExpressionSyntaxError("CEL has no slices", self.token[2], "compute it in a Python node")
         self._expect("]")
         if not isinstance(node, Path) or node.test:
             return Opaque(start, self._last_end)
-        if isinstance(key, Constant) and (key.type == "string" or (key.type == "int" and key.value >= 0)):
+        if isinstance(key, Constant) and key.type == "int" and key.value < 0:
+            named = self.text[start : node.end]
+            hint = f"write {named}[size({named}) - {-key.value}]"
+            raise ExpressionSyntaxError("items are counted from 0, and not from the end", key.start, hint)
+        if isinstance(key, Constant) and key.type in ("string", "int"):
             return self._step(node, key.value, start)
         # A variable of a macro exists only inside CEL: an index that uses one can't be read by reference.
         if self._bound_uses == bound_before and not isinstance(key, Constant):
@@ -324,6 +330,8 @@ class _Parser:
         match word:
             case "(":
                 node = self.expression()
+                if self._is(","):
+                    raise ExpressionSyntaxError("expected ')', found ','", self.token[2], "write a list: [1, 2]")
                 self._expect(")")
                 # A path stays where it stands: the rewritten text replaces exactly its span.
                 return node if isinstance(node, Path) else replace(node, start=at, end=self._last_end)
