@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import Issue
+from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.validation.approval import approval_issues
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 from graphflow.modes.registry import MODES

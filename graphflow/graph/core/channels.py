@@ -61,7 +61,7 @@ class Rules(Protocol):
         """The arguments of a reducer of the user's, as the key is declared."""
 
 
-_SAYS_NOTHING = frozenset({"type", "default", "title", "description", "examples", "$comment", "deprecated", "format"})
+_SAYS_NOTHING = frozenset("type default title description examples $comment deprecated format $defs".split())
 
 
 def schema_rules(properties: Mapping[str, Mapping[str, Any]]) -> SchemaRules | None:
@@ -83,14 +83,12 @@ class SchemaRules:
 
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]], properties: Mapping[str, Mapping[str, Any]]) -> None:
         # Not at the top: most states have no such key.
-        from graphflow.graph.definition.json_schema import compile_schema
+        from graphflow.graph.definition.json_schema import compile_items, compile_schema
 
         self._values = {key: compile_schema(schema) for key, schema in schemas.items()}
         lists = {key: schema for key, schema in schemas.items() if properties[key].get("x-reducer") in LOG_REDUCERS}
-        self._items = {key: compile_schema(_items(schema)) for key, schema in lists.items() if "items" in schema}
-        self._bounded = {
-            key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items", "$defs"}
-        }
+        self._items = {key: compile_items(schema) for key, schema in lists.items() if "items" in schema}
+        self._bounded = {key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items"}}
         self.leaves_alone = frozenset(properties.keys() - schemas.keys())
 
     converts = False
@@ -141,12 +139,6 @@ class SchemaRules:
             place = issues[0].pointer
             raise StateError(f"state key {key!r}: {issues[0].message}" + (f" (at {place})" if place else ""), key=key)
         return value if (taken := checker.taken(plain)) is plain else freeze(taken)
-
-
-def _items(schema: Mapping[str, Any]) -> Any:
-    """The schema of the items alone, with the definitions that it may refer to."""
-    items = schema["items"]
-    return {"$defs": schema["$defs"], **items} if isinstance(items, Mapping) and "$defs" in schema else items
 
 
 LOG_REDUCERS = frozenset({"append", "messages", "union"})

@@ -79,6 +79,14 @@ def compile_schema(schema: Mapping[str, Any] | bool) -> Checker:
     return Checker(schema, _validator(msgspec.json.encode(_plain(schema))))
 
 
+def compile_items(schema: Mapping[str, Any]) -> Checker:
+    """The checker of one item of the lists that a schema describes, with the definitions that it may refer to."""
+    items = schema["items"]
+    return compile_schema(
+        {"$defs": schema["$defs"], **items} if isinstance(items, Mapping) and "$defs" in schema else items
+    )
+
+
 def check_schema(schema: Any) -> list[Issue]:
     """What is wrong with the schema itself; pointers are relative to it.
 
