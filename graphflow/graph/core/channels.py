@@ -89,13 +89,10 @@ class SchemaRules:
         lists = {key: schema for key, schema in schemas.items() if properties[key].get("x-reducer") in LOG_REDUCERS}
         self._items = {key: compile_items(schema) for key, schema in lists.items() if "items" in schema}
         self._bounded = {key for key, schema in lists.items() if not schema.keys() <= _SAYS_NOTHING | {"items"}}
+        self.passes = dict.fromkeys(schemas, frozenset[type]())
         self.leaves_alone = frozenset(properties.keys() - schemas.keys())
 
     converts = False
-
-    @property
-    def passes(self) -> Mapping[str, frozenset[type]]:
-        return dict.fromkeys(self._values, frozenset[type]())
 
     def plain(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
