@@ -493,15 +493,15 @@ async def test_a_refusal_of_the_breaker_is_recorded_so_that_a_re_entry_agrees():
 def test_while_one_call_tries_a_tool_again_others_still_wait():
     time = FakeTime()
     breaker = CircuitBreaker(time, threshold=1, recovery_s=10)
-    breaker.report("t", failed=True)
-    assert breaker.wait_s("t") == 10
+    breaker.report(("t",), failed=True)
+    assert breaker.wait_s(("t",)) == 10
     time.now += 10
-    assert breaker.wait_s("t") is None
-    assert breaker.wait_s("t") == 0
-    breaker.leave("t")
-    assert breaker.wait_s("t") is None
-    breaker.report("t", failed=False)
-    assert breaker.wait_s("t") is None
+    assert breaker.wait_s(("t",)) is None
+    assert breaker.wait_s(("t",)) == 0
+    breaker.leave(("t",))
+    assert breaker.wait_s(("t",)) is None
+    breaker.report(("t",), failed=False)
+    assert breaker.wait_s(("t",)) is None
 
 
 # logs

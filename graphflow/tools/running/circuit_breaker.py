@@ -1,4 +1,9 @@
-"""The circuit breaker of tools: one that keeps failing is left alone for a while (spec 8.2)."""
+"""The circuit breaker of tools: one that keeps failing is left alone for a while (spec 8.2).
+
+Each person has circuits of their own. Why a tool fails can't be seen from outside: mostly it is what it was called with, and
+what one person's models call it with must not close it to the others. A service that is down costs each of them the failures
+that open a circuit.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,15 @@ from dataclasses import dataclass
 
 BREAKING_CODES = frozenset({"EXECUTION_ERROR", "INTERNAL_ERROR", "TIMEOUT"})
 """Errors that count against the tool itself; the others are caused by its arguments."""
+MOST_CIRCUITS = 10_000
+"""Beyond this many the oldest is forgotten, which lets its tool be called again."""
+
+Circuit = tuple[str, ...]
+"""The tool, and who asked for the run."""
 
 
 @dataclass
-class _Circuit:
+class _State:
     failures: int = 0
     opened_at: float | None = None
     trial: bool = False
@@ -18,10 +28,10 @@ class _Circuit:
 
 
 class CircuitBreaker:
-    """Opens after `threshold` straight failures of a tool for `recovery_s` seconds; then one trial decides.
+    """Opens after `threshold` straight failures of a circuit for `recovery_s` seconds; then one trial decides.
 
     Args:
-        threshold: straight failures of one tool.
+        threshold: straight failures of one circuit.
         recovery_s: seconds.
         monotonic: seconds of a clock that only goes forward.
     """
@@ -30,37 +40,39 @@ class CircuitBreaker:
         self._monotonic = monotonic
         self._threshold = threshold
         self._recovery_s = recovery_s
-        self._circuits: dict[str, _Circuit] = {}
+        self._circuits: dict[Circuit, _State] = {}
 
-    def wait_s(self, tool: str) -> float | None:
+    def wait_s(self, circuit: Circuit) -> float | None:
         """Seconds until the tool may be tried, or None when it may be called now.
 
         A caller that gets None must report how the call ended, by `report` or `leave`.
         """
-        circuit = self._circuits.get(tool)
-        if circuit is None or circuit.opened_at is None:
+        state = self._circuits.get(circuit)
+        if state is None or state.opened_at is None:
             return None
-        left = circuit.opened_at + self._recovery_s - self._monotonic()
-        if left > 0 or circuit.trial:
+        left = state.opened_at + self._recovery_s - self._monotonic()
+        if left > 0 or state.trial:
             return max(left, 0.0)
         # One call at a time: a burst of calls would all hit a tool that may still be down.
-        circuit.trial = True
+        state.trial = True
         return None
 
-    def report(self, tool: str, *, failed: bool) -> None:
+    def report(self, circuit: Circuit, *, failed: bool) -> None:
         """Records how a call ended."""
         if not failed:
             # Forgotten, not set to zero: the table holds failing tools only.
-            self._circuits.pop(tool, None)
+            self._circuits.pop(circuit, None)
             return
-        circuit = self._circuits.setdefault(tool, _Circuit())
-        circuit.failures += 1
-        circuit.trial = False
-        if circuit.failures >= self._threshold:
+        state = self._circuits.setdefault(circuit, _State())
+        state.failures += 1
+        state.trial = False
+        if state.failures >= self._threshold:
             # A failed trial lands here as well, so the wait begins anew.
-            circuit.opened_at = self._monotonic()
+            state.opened_at = self._monotonic()
+        if len(self._circuits) > MOST_CIRCUITS:
+            del self._circuits[next(iter(self._circuits))]
 
-    def leave(self, tool: str) -> None:
+    def leave(self, circuit: Circuit) -> None:
         """Records a call that was cut off: it counts neither way, and another call may be the trial."""
-        if (circuit := self._circuits.get(tool)) is not None:
-            circuit.trial = False
+        if (state := self._circuits.get(circuit)) is not None:
+            state.trial = False

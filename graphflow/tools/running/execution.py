@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.capabilities import Starter, askers
 from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError, described
 from graphflow.masking import mask
 from graphflow.messages import ToolCall
@@ -59,7 +60,8 @@ class CallExecution:
     async def run(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
         """The result of running the tool once. A refusal by the circuit breaker is recorded too, so a re-entry agrees."""
         tool = ready.tool
-        if (wait_s := self._breaker.wait_s(tool.name)) is not None:
+        circuit = (tool.name, *askers(_starter(ctx)))
+        if (wait_s := self._breaker.wait_s(circuit)) is not None:
             return failed(
                 "CIRCUIT_OPEN",
                 f"{tool.name} failed several times in a row and is left alone for another {wait_s:.0f} s.",
@@ -73,12 +75,12 @@ class CallExecution:
         except BaseException as error:
             # A cancel or a budget says nothing about the tool's health; only a lost connection or a time-out does.
             if isinstance(error, NodeFailed) and error.code in _CUT_OFF:
-                self._breaker.report(tool.name, failed=True)
+                self._breaker.report(circuit, failed=True)
             else:
-                self._breaker.leave(tool.name)
+                self._breaker.leave(circuit)
             raise
         time_ms = round((self._monotonic() - began) * 1000)
-        self._breaker.report(tool.name, failed=result.error is not None and result.error.code in BREAKING_CODES)
+        self._breaker.report(circuit, failed=result.error is not None and result.error.code in BREAKING_CODES)
         if logs_info():
             size = len(result.text) or len(json_text(result.data))
             log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
@@ -127,8 +129,13 @@ class CallExecution:
             progress=progress,
             document=getattr(ctx, "document", None),
             agent_key=getattr(ctx, "services", {}).get("agent_key"),
-            starter=None if (machine := getattr(ctx, "machine", None)) is None else machine.starter,
+            starter=_starter(ctx),
         )
+
+
+def _starter(ctx: RunnerContext) -> Starter | None:
+    machine = getattr(ctx, "machine", None)
+    return None if machine is None else machine.starter
 
 
 def _is_cancelled() -> bool:
