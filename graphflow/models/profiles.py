@@ -11,7 +11,7 @@ import msgspec
 
 from graphflow.models.replay.rules import ReplayRule
 
-Protocol = Literal["openai", "anthropic", "library", "scripted"]
+Protocol = Literal["openai", "responses", "anthropic", "library", "scripted"]
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

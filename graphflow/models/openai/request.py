@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from graphflow.messages import Message, ToolMessage, to_wire
 from graphflow.models.accumulator import arguments_error
-from graphflow.models.options import ChatOptions, Compute, OneTool, ToolSpec
-from graphflow.models.profiles import Knobs, Profile, knows_compute
+from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.profiles import Knobs, Profile
 from graphflow.models.remote.loose_json import encode_body
+from graphflow.models.remote.request_options import compute_fields, schema_rule
 from graphflow.models.replay.replay import Replay
 
 
@@ -40,16 +39,8 @@ def request_fields(
         _ask_structure(knobs, options.schema, body)
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     body |= knobs.always
-    compute = _compute(knobs, tools, options)
-    if compute is not None and knows_compute(knobs, model):
-        body |= getattr(knobs, compute)
+    body |= compute_fields(knobs, model, tools, options)
     return body | options.extra
-
-
-def _compute(knobs: Knobs, tools: Sequence[ToolSpec], options: ChatOptions) -> Compute | None:
-    forced = bool(tools) and (options.tool_choice == "required" or isinstance(options.tool_choice, OneTool))
-    # Some providers refuse a forced call while the model thinks.
-    return knobs.when_forced if forced and knobs.when_forced is not None else options.compute
 
 
 def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -113,8 +104,7 @@ def _ask_structure(knobs: Knobs, schema: Mapping[str, Any], body: dict[str, Any]
     if knobs.structured == "json_object":
         body["response_format"] = {"type": "json_object"}
     # `json_object` promises any JSON, `prompt` nothing, so both need the schema in words.
-    text = "Answer with one JSON object and nothing else. It must fit this JSON Schema:\n"
-    rule = {"role": "system", "content": text + msgspec.json.encode(schema).decode()}
+    rule = {"role": "system", "content": schema_rule(schema)}
     messages: list[dict[str, Any]] = body["messages"]
     # After the system prompt, where every chat template accepts it.
     leading = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
