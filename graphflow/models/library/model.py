@@ -23,7 +23,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
 from graphflow.models.remote.failures import Masker, failure, http_failure, in_band_failure
 from graphflow.models.remote.remote_model import RemoteModel, random_token
-from graphflow.models.remote.retry import Limits, retry_after_s
+from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import tls_failure
@@ -226,10 +226,7 @@ class _LibraryTurn:
             said = str(error).encode() if body is None else msgspec.json.encode(body)
             given = getattr(_first(error, "response", object), "headers", {})
             headers = {str(name).lower(): str(value) for name, value in given.items()}
-            told = http_failure(provider, status, headers, said, self._mask)
-            if (asked := retry_after_s(headers)) is not None:
-                told.detail["retry_after_s"] = asked
-            return told
+            return http_failure(provider, status, headers, said, self._mask)
         if body is not None:
             return in_band_failure(provider, body, self._mask, progress=self._reader.progress)
         excerpt = self._mask(str(error)) or type(error).__name__

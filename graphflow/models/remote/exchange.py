@@ -11,8 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from graphflow.errors import ModelError
 from graphflow.models.deltas import Delta, Finish
-from graphflow.models.remote.failures import Masker, failure, http_failure
-from graphflow.models.remote.retry import retry_after_s
+from graphflow.models.remote.failures import Masker, failure, http_failure, request_id
 from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import Response, Transport, TransportError
@@ -116,6 +115,8 @@ class Exchange:
         try:
             await self._advance(out)
         except ModelError as error:
+            if self._response is not None and (found := request_id(self._response.headers, self._endpoint.mask)):
+                error.detail.setdefault("request_id", found)
             # What was read before the fault is the caller's; the fault comes with the next read.
             if not out:
                 raise
@@ -237,13 +238,9 @@ class Exchange:
         except ModelError:
             body = b""  # the status says enough
         endpoint = self._endpoint
-        error = http_failure(
+        return http_failure(
             endpoint.provider, response.status, response.headers, body, endpoint.mask, where=endpoint.place
         )
-        asked = retry_after_s(response.headers)
-        if asked is not None:
-            error.detail["retry_after_s"] = asked
-        return error
 
     def _broken(self, error: TransportError) -> ModelError:
         endpoint = self._endpoint

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from graphflow.errors import ModelError
 from graphflow.json_data import whole_characters
 from graphflow.masking import MASK, mask_cut, mask_text
 from graphflow.models.remote.loose_json import read_json
+from graphflow.models.remote.retry import retry_after_s
 
 EXCERPT_CHARACTERS = 500
 _READ = 8 * 1024
@@ -32,8 +34,12 @@ _FINAL_STATUS = frozenset({501, 505})
 # Providers report these also with statuses that look passing (a used-up quota is a 429), so the kind wins.
 _FINAL_KINDS = (
     "invalid", "authentication", "permission", "not_found", "insufficient_quota", "insufficient_balance",
-    "billing", "context_length", "unsupported", "content_filter",
+    "billing", "context_length", "unsupported", "content_filter", "usage_limit",
 )  # fmt: skip
+_COME_BACK = re.compile(r"try again in (\d[\w. ]{0,20})", re.IGNORECASE)
+_DURATION = re.compile(r"([\d.]+) ?(ms|h|m|s)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 _RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
 
 
@@ -101,6 +107,9 @@ def http_failure(
         hint = f"it redirects to {mask(headers.get('location', '?'))}; set that as base URL"
     text = f"provider {provider!r} answered {status}{' at ' + where if where else ''}"
     text += f": {excerpt}" if excerpt else " without a word"
+    asked = retry_after_s(headers)
+    if asked is None and status == 429:
+        asked = _reset_s(headers) or _come_back_s(said.text)
     return failure(
         f"{text}; {hint}" if hint else text,
         "rate_limit" if status == 429 else "provider_error",
@@ -109,7 +118,39 @@ def http_failure(
         status=status,
         excerpt=excerpt,
         kind=kind,
+        retry_after_s=asked,
+        request_id=request_id(headers, mask),
     )
+
+
+def request_id(headers: Mapping[str, str], mask: Masker) -> str | None:
+    """What the provider's support asks for."""
+    return next((mask(headers[name]) for name in _REQUEST_IDS if headers.get(name)), None)
+
+
+def _come_back_s(text: str) -> float | None:
+    """Seconds that an error's text asks to wait: "Please try again in 1m2.5s"."""
+    found = _COME_BACK.search(text[:_READ])
+    return None if found is None else _duration_s(found[1])
+
+
+def _reset_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds until the limit that is used up is reset, by OpenAI's headers (`1m2.5s`)."""
+    times = [
+        seconds
+        for kind in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{kind}", "").strip().lstrip("-") == "0"
+        and (seconds := _duration_s(headers.get(f"x-ratelimit-reset-{kind}", ""))) is not None
+    ]
+    return max(times, default=None)
+
+
+def _duration_s(text: str) -> float | None:
+    try:
+        parts = [float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text)]
+    except ValueError:
+        return None
+    return sum(parts) if parts else None
 
 
 def in_band_failure(provider: str, payload: Any, mask: Masker, *, progress: str, status: int = 200) -> ModelError:
@@ -126,6 +167,7 @@ def in_band_failure(provider: str, payload: Any, mask: Masker, *, progress: str,
         status=said.status or status,
         excerpt=excerpt,
         kind=mask(said.kind) or None,
+        retry_after_s=_come_back_s(said.text) if rate else None,
     )
 
 

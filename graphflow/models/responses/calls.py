@@ -8,11 +8,11 @@ import msgspec
 
 from graphflow.models.deltas import Delta, ToolCallDelta
 from graphflow.models.replay.call_ids import UniqueCallIds
-from graphflow.models.responses.events import Event
+from graphflow.models.responses.events import ResponseEvent
 
 
-class _Call:
-    __slots__ = ("id", "index", "name", "position", "text", "wire_id")
+class _ResponseCall:
+    __slots__ = ("ended", "id", "index", "name", "position", "text", "wire_id")
 
     def __init__(self, wire_id: str | None, index: int | None) -> None:
         self.wire_id = wire_id
@@ -22,6 +22,7 @@ class _Call:
         self.position = -1
         """In the turn; -1 until it is given out."""
         self.text: list[str] = []
+        self.ended = False
 
 
 class ResponseCalls:
@@ -33,11 +34,11 @@ class ResponseCalls:
 
     def __init__(self, ids: UniqueCallIds) -> None:
         self._ids = ids
-        self._calls: list[_Call] = []
+        self._calls: list[_ResponseCall] = []
         """Those that were given out."""
-        self._by_item: dict[str, _Call] = {}
-        self._by_index: dict[int, _Call] = {}
-        self._last: _Call | None = None
+        self._by_item: dict[str, _ResponseCall] = {}
+        self._by_index: dict[int, _ResponseCall] = {}
+        self._last: _ResponseCall | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -51,12 +52,12 @@ class ResponseCalls:
             self._extend(call, arguments, out)
         return call.position
 
-    def delta(self, event: Event, out: list[Delta]) -> None:
+    def delta(self, event: ResponseEvent, out: list[Delta]) -> None:
         """Takes a piece of arguments."""
         if event.delta:
             self._extend(self._found(event.item_id, event.output_index), event.delta, out)
 
-    def whole(self, event: Event, out: list[Delta]) -> None:
+    def whole(self, event: ResponseEvent, out: list[Delta]) -> None:
         """Takes the arguments in full, as they come after their pieces."""
         if event.arguments is not None:
             self._complete(self._found(event.item_id, event.output_index), _text(event.arguments), out)
@@ -67,6 +68,7 @@ class ResponseCalls:
         self._name(call, item, out)
         if "arguments" in item:
             self._complete(call, _text(item["arguments"]), out)
+        call.ended = True
         return call.position
 
     def close(self, out: list[Delta]) -> None:
@@ -75,7 +77,7 @@ class ResponseCalls:
             if not call.text:
                 self._extend(call, "{}", out)
 
-    def _known(self, item: dict[str, Any], index: int | None) -> _Call | None:
+    def _known(self, item: dict[str, Any], index: int | None) -> _ResponseCall | None:
         wire_id = _id(item.get("call_id"))
         for call in (self._by_item.get(_id(item.get("id")) or ""), self._by_index.get(-1 if index is None else index)):
             # The id of the call decides: ids of items and indexes are used for several calls by some gateways.
@@ -83,11 +85,11 @@ class ResponseCalls:
                 return call
         return None
 
-    def _same_id(self, item: dict[str, Any]) -> _Call | None:
+    def _same_id(self, item: dict[str, Any]) -> _ResponseCall | None:
         wire_id = _id(item.get("call_id"))
-        return next((call for call in self._calls if wire_id is not None and call.wire_id == wire_id), None)
+        return next((call for call in self._calls if wire_id and call.wire_id == wire_id and not call.ended), None)
 
-    def _found(self, item_id: str | None, index: int | None) -> _Call:
+    def _found(self, item_id: str | None, index: int | None) -> _ResponseCall:
         by_item = self._by_item.get(item_id) if item_id else None
         at_index = None if index is None else self._by_index.get(index)
         if by_item is None or (at_index is not None and by_item.index != index):
@@ -97,8 +99,8 @@ class ResponseCalls:
         # Arguments before their item: held until the item names the call.
         return by_item or self._open({"id": item_id}, index)
 
-    def _open(self, item: dict[str, Any], index: int | None) -> _Call:
-        call = _Call(_id(item.get("call_id")), index)
+    def _open(self, item: dict[str, Any], index: int | None) -> _ResponseCall:
+        call = _ResponseCall(_id(item.get("call_id")), index)
         if item_id := _id(item.get("id")):
             self._by_item[item_id] = call
         if index is not None:
@@ -106,7 +108,7 @@ class ResponseCalls:
         self._last = call
         return call
 
-    def _name(self, call: _Call, item: dict[str, Any], out: list[Delta]) -> None:
+    def _name(self, call: _ResponseCall, item: dict[str, Any], out: list[Delta]) -> None:
         if call.wire_id is None:
             call.wire_id = _id(item.get("call_id"))
         name = item.get("name")
@@ -118,12 +120,12 @@ class ResponseCalls:
         self._calls.append(call)
         out.append(ToolCallDelta(call.position, call.id, name, "".join(call.text)))
 
-    def _extend(self, call: _Call, text: str, out: list[Delta]) -> None:
+    def _extend(self, call: _ResponseCall, text: str, out: list[Delta]) -> None:
         call.text.append(text)
         if call.position >= 0:
             out.append(ToolCallDelta(call.position, None, None, text))
 
-    def _complete(self, call: _Call, whole: str, out: list[Delta]) -> None:
+    def _complete(self, call: _ResponseCall, whole: str, out: list[Delta]) -> None:
         so_far = "".join(call.text)
         if whole == so_far or not whole:
             return

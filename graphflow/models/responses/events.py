@@ -14,7 +14,7 @@ import msgspec
 from graphflow.json_data import whole_characters
 
 
-class Event(msgspec.Struct, gc=False):
+class ResponseEvent(msgspec.Struct, gc=False):
     type: str = ""
     delta: str | None = None
     output_index: int | None = None
@@ -34,15 +34,17 @@ class Event(msgspec.Struct, gc=False):
     message: Any = None
 
 
-decode_event = msgspec.json.Decoder(Event).decode
+decode_event = msgspec.json.Decoder(ResponseEvent).decode
 """Raises `msgspec.DecodeError` (no JSON), `msgspec.ValidationError` (other types), `UnicodeDecodeError`."""
 
 
-def lenient_event(raw: dict[str, Any]) -> Event:
+def lenient_event(raw: dict[str, Any]) -> ResponseEvent:
     """The event in `raw`, without the fields whose type can't be used; only `delta` may have half characters."""
     known: dict[str, Any] = {}
     for name in ("output_index", "content_index", "summary_index"):
         value = raw.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
+            value = int(value[:9])
         if isinstance(value, int) and not isinstance(value, bool):
             known[name] = value
     for name in ("type", "item_id", "text", "refusal"):
@@ -57,7 +59,7 @@ def lenient_event(raw: dict[str, Any]) -> Event:
     # Pieces of arguments come as an object from gateways that do not stream them.
     if isinstance(delta, dict | list):
         delta = msgspec.json.encode(whole_characters(delta)).decode()
-    return Event(delta=delta if isinstance(delta, str) else None, **known)
+    return ResponseEvent(delta=delta if isinstance(delta, str) else None, **known)
 
 
 def part_texts(value: Any, kind: str) -> list[str]:

@@ -32,7 +32,7 @@ from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.calls import ResponseCalls
-from graphflow.models.responses.events import Event, decode_event, lenient_event, part_texts
+from graphflow.models.responses.events import ResponseEvent, decode_event, lenient_event, part_texts
 from graphflow.models.responses.output import HOSTED, OutputItems
 
 _INCOMPLETE: dict[str, FinishReason] = {
@@ -71,6 +71,7 @@ class ResponseReader(TurnProgress):
         self._thoughts: dict[int | None, str] = {}
         """Which of an item's two reasoning texts is shown: the one that came first."""
         self._cited: dict[_Place, int] = {}
+        self._items_open = self._items_done = 0
         self._raw_reason: str | None = None
         self._reason: FinishReason | None = None
         self._refused = False
@@ -121,13 +122,18 @@ class ResponseReader(TurnProgress):
         Raises:
             ModelError: `stream_truncated` when the end of the response did not come.
         """
-        if self._raw_reason is None and not (self._finish_optional and self.began and self.done):
+        if self._raw_reason is None and not self._whole_without_end():
             raise self.truncated(beginning)
         self._calls.close(out)
         items = self._items.state()
         if items is not None:
             out.append(StateDelta(self._replay.stamped({"output": items})))
         out.append(Finish(self._finish_reason(), self._raw_reason, _usage(self._usage)))
+
+    def _whole_without_end(self) -> bool:
+        # `finish_optional` services omit the end; [DONE], or items that all are finished, show that nothing was cut off.
+        finished = self._items_done > 0 and self._items_open <= 0
+        return self._finish_optional and self.began and (self.done or finished)
 
     def _finish_reason(self) -> FinishReason:
         if self._reason is not None:
@@ -136,7 +142,7 @@ class ResponseReader(TurnProgress):
             return "content_filter"
         return "tool_calls" if len(self._calls) else "stop"
 
-    def _odd_event(self, event: SseEvent) -> Event | None:
+    def _odd_event(self, event: SseEvent) -> ResponseEvent | None:
         """The event in data that the typed decoder refused; `None` for what is no event."""
         if event.data.strip() == DONE:
             self.done = True
@@ -158,21 +164,27 @@ class ResponseReader(TurnProgress):
 
     # --- text and reasoning ----------------------------------------------------------------------
 
-    def _text_delta(self, event: Event, out: list[Delta]) -> None:
+    def _text_delta(self, event: ResponseEvent, out: list[Delta]) -> None:
         if event.delta:
             self._put_text((event.output_index, event.content_index), event.delta, out)
 
-    def _text_done(self, event: Event, out: list[Delta]) -> None:
-        place = (event.output_index, event.content_index)
-        if event.text and place not in self._texts:
-            self._put_text(place, event.text, out)
+    def _text_done(self, event: ResponseEvent, out: list[Delta]) -> None:
+        if event.text and not self._came(event.output_index, event.content_index):
+            self._put_text((event.output_index, event.content_index), event.text, out)
 
-    def _refusal_delta(self, event: Event, out: list[Delta]) -> None:
+    def _came(self, index: int | None, part: int | None = None) -> bool:
+        """Whether text of this item (and part) has been given out; a missing index may be any."""
+        return any(
+            (index is None or known in (index, None)) and (part is None or inner in (part, None))
+            for known, inner in self._texts
+        )
+
+    def _refusal_delta(self, event: ResponseEvent, out: list[Delta]) -> None:
         # A refusal takes the place of the answer: shown as text, else the reader would see nothing.
         self._refused = True
         self._text_delta(event, out)
 
-    def _refusal_done(self, event: Event, out: list[Delta]) -> None:
+    def _refusal_done(self, event: ResponseEvent, out: list[Delta]) -> None:
         self._refused = True
         event.text = event.refusal
         self._text_done(event, out)
@@ -184,32 +196,32 @@ class ResponseReader(TurnProgress):
         self._items.message(place[0])["characters"] += len(text)
         out.append(TextDelta(text))
 
-    def _thought(self, kind: str, event: Event, text: str | None, out: list[Delta]) -> None:
+    def _thought(self, kind: str, event: ResponseEvent, text: str | None, out: list[Delta]) -> None:
         # Some servers send the reasoning and a summary of it; both would say the same twice.
         if text and self._thoughts.setdefault(event.output_index, kind) == kind:
             self._reasoning_characters += len(text)
             out.append(ThinkingDelta(text))
 
-    def _summary_delta(self, event: Event, out: list[Delta]) -> None:
+    def _summary_delta(self, event: ResponseEvent, out: list[Delta]) -> None:
         self._thought("summary", event, event.delta, out)
 
-    def _reasoning_delta(self, event: Event, out: list[Delta]) -> None:
+    def _reasoning_delta(self, event: ResponseEvent, out: list[Delta]) -> None:
         self._thought("content", event, event.delta, out)
 
-    def _summary_done(self, event: Event, out: list[Delta]) -> None:
+    def _summary_done(self, event: ResponseEvent, out: list[Delta]) -> None:
         if event.output_index not in self._thoughts:
             self._thought("summary", event, event.text, out)
 
-    def _reasoning_done(self, event: Event, out: list[Delta]) -> None:
+    def _reasoning_done(self, event: ResponseEvent, out: list[Delta]) -> None:
         if event.output_index not in self._thoughts:
             self._thought("content", event, event.text, out)
 
-    def _summary_part(self, event: Event, out: list[Delta]) -> None:
+    def _summary_part(self, event: ResponseEvent, out: list[Delta]) -> None:
         # Each part is a section with its own heading; nothing on the wire separates two.
         if event.summary_index and event.output_index in self._thoughts:
             self._thought("summary", event, "\n\n", out)
 
-    def _annotation(self, event: Event, out: list[Delta]) -> None:
+    def _annotation(self, event: ResponseEvent, out: list[Delta]) -> None:
         if event.annotation is not None:
             self._cite((event.output_index, event.content_index), event.annotation, out)
 
@@ -228,14 +240,17 @@ class ResponseReader(TurnProgress):
 
     # --- items -----------------------------------------------------------------------------------
 
-    def _item_added(self, event: Event, out: list[Delta]) -> None:
+    def _item_added(self, event: ResponseEvent, out: list[Delta]) -> None:
+        self._items_open += 1
         item = event.item or {}
         if item.get("type") == "function_call":
             self._items.call(event.output_index, self._calls.added(item, event.output_index, out))
         elif item.get("type") == "message":
             self._items.message(event.output_index, item)
 
-    def _item_done(self, event: Event, out: list[Delta]) -> None:
+    def _item_done(self, event: ResponseEvent, out: list[Delta]) -> None:
+        self._items_open -= 1
+        self._items_done += 1
         item, index = event.item or {}, event.output_index
         kind = item.get("type")
         if kind == "function_call":
@@ -255,11 +270,11 @@ class ResponseReader(TurnProgress):
     def _whole_message(self, item: dict[str, Any], index: int | None, out: list[Delta]) -> None:
         """Gives out what of a finished message has not come in pieces."""
         parts = item.get("content")
+        came = self._came(index)
         for number, part in enumerate(parts if isinstance(parts, list) else []):
             if not isinstance(part, dict):
                 continue
             place = (index, number)
-            came = any(known in (index, None) for known, _ in self._texts)
             if part.get("type") == "refusal":
                 self._refused = True
             text = part.get("refusal" if part.get("type") == "refusal" else "text")
@@ -270,15 +285,15 @@ class ResponseReader(TurnProgress):
                 if isinstance(note, dict):
                     self._cite(place, note, out)
 
-    def _arguments_delta(self, event: Event, out: list[Delta]) -> None:
+    def _arguments_delta(self, event: ResponseEvent, out: list[Delta]) -> None:
         self._calls.delta(event, out)
 
-    def _arguments_done(self, event: Event, out: list[Delta]) -> None:
+    def _arguments_done(self, event: ResponseEvent, out: list[Delta]) -> None:
         self._calls.whole(event, out)
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def _completed(self, event: Event, out: list[Delta]) -> None:
+    def _completed(self, event: ResponseEvent, out: list[Delta]) -> None:
         response = event.response or {}
         status = response.get("status")
         if response.get("error") or status in ("failed", "cancelled"):
@@ -307,9 +322,9 @@ class ResponseReader(TurnProgress):
                 "reasoning": not self._items.has_reasoning,
             }
             if missed.get(str(kind)):
-                self._item_done(Event(item=item, output_index=index), out)
+                self._item_done(ResponseEvent(item=item, output_index=index), out)
 
-    def _failed(self, event: Event, out: list[Delta]) -> None:
+    def _failed(self, event: ResponseEvent, out: list[Delta]) -> None:
         response = event.response or {}
         error = event.error or response.get("error") or {}
         if not isinstance(error, dict):
@@ -322,7 +337,7 @@ class ResponseReader(TurnProgress):
 
 
 _PARTS = {"summary": "summary", "content": "reasoning"}
-_HANDLERS: dict[str, Callable[[ResponseReader, Event, list[Delta]], None]] = {
+_HANDLERS: dict[str, Callable[[ResponseReader, ResponseEvent, list[Delta]], None]] = {
     "response.output_text.delta": ResponseReader._text_delta,
     "response.output_text.done": ResponseReader._text_done,
     "response.refusal.delta": ResponseReader._refusal_delta,

@@ -38,7 +38,7 @@ async def opened(pauses: list[float]) -> AsyncIterator[OpenClient]:
             ResponsesModel(
                 Provider(key=key, profile=profile, base_url=url, api_key="sk-secret-0123456789"),
                 model,
-                limits=Limits(first_data_s=5, idle_s=5, total_s=10, max_retries=retries),
+                limits=Limits(first_data_s=5, idle_s=5, total_s=600, max_retries=retries),
                 sleep=sleep,
                 draw=lambda: 0.0,
                 new_token=lambda: next(tokens),
