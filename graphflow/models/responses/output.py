@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphflow.models.responses.events import part_texts
+
 HOSTED = frozenset(
     {"compaction", "web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools", "mcp_call"}
 )
 """Items that the service made and takes back whole."""
-_REASONING = ("id", "type", "summary", "content", "encrypted_content")
 
 
 class OutputItems:
@@ -33,7 +34,7 @@ class OutputItems:
     def whole(self, index: int | None, item: Mapping[str, Any]) -> None:
         """Takes a finished reasoning item, or one that the service made."""
         kind = item["type"]
-        kept = {name: item[name] for name in _REASONING if item.get(name)} if kind == "reasoning" else dict(item)
+        kept = _reasoning(item) if kind == "reasoning" else dict(item)
         # Without its content an item is a reference to what the service did not store.
         if kind != "reasoning" or kept.get("encrypted_content") or kept.get("content"):
             self._entry(kind, index if index is not None else kept.get("id"), {}).update(kept)
@@ -59,3 +60,12 @@ class OutputItems:
             place = index if kind == "function_call" else key
             self._items.append((place if isinstance(place, int) else None, entry))
         return entry
+
+
+def _reasoning(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a reasoning item that the service takes back, as far as they are what it takes."""
+    kept = {name: item[name] for name in ("type", "id", "encrypted_content") if isinstance(item.get(name), str)}
+    for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
+        if texts := part_texts(item.get(name), kind):
+            kept[name] = [{"type": kind, "text": text} for text in texts]
+    return kept

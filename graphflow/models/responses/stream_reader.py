@@ -229,8 +229,7 @@ class ResponseReader(TurnProgress):
         self._cited[place] = self._cited.get(place, 0) + 1
         begin = self._texts.get(place, self._characters)
         start, end = (
-            begin + int(index) if isinstance(index := note.get(name), int) and index >= 0 else None
-            for name in ("start_index", "end_index")
+            begin + token_count(note, name) if name in note else None for name in ("start_index", "end_index")
         )
         url, title, source = (
             value if isinstance(value, str) else None
@@ -264,7 +263,7 @@ class ResponseReader(TurnProgress):
                     text = "\n\n".join(part_texts(item.get(name), f"{_PARTS[name]}_text"))
                     self._thought(name, event, text, out)
             self._items.whole(index, item)
-        elif kind in HOSTED:
+        elif isinstance(kind, str) and kind in HOSTED:
             self._items.whole(index, item)
 
     def _whole_message(self, item: dict[str, Any], index: int | None, out: list[Delta]) -> None:
@@ -312,7 +311,8 @@ class ResponseReader(TurnProgress):
 
     def _take_missed(self, response: dict[str, Any], out: list[Delta]) -> None:
         """Gives out items that only the finished response has: some gateways stream nothing of them."""
-        output = [item for item in response.get("output") or () if isinstance(item, dict)]
+        given = response.get("output")
+        output = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
         calls = [item for item in output if item.get("type") == "function_call"]
         for index, item in enumerate(output):
             kind = item.get("type")
