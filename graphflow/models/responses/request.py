@@ -55,7 +55,12 @@ def request_body(
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     for fields in (knobs.always, compute_fields(knobs, replay.model, tools, options), options.extra):
         _merge(body, _renamed(fields))
-    _leave_out(body, knobs, options, warn)
+    _leave_out(
+        body,
+        knobs,
+        options,
+        lambda option: warn("model.option_ignored", provider=replay.provider, model=replay.model, option=option),
+    )
     return encode_body(body)
 
 
@@ -125,8 +130,8 @@ def _merge(body: dict[str, Any], fields: Mapping[str, Any]) -> None:
             body[name] = value
 
 
-def _leave_out(body: dict[str, Any], knobs: Knobs, options: ChatOptions, warn: Callable[..., None]) -> None:
-    """Drops what the model would refuse the request for, and says so."""
+def _leave_out(body: dict[str, Any], knobs: Knobs, options: ChatOptions, ignored: Callable[[str], None]) -> None:
+    """Drops what the model would refuse the request for, and passes its name to `ignored`."""
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     left = ["stop"] if options.stop else []
@@ -134,4 +139,4 @@ def _leave_out(body: dict[str, Any], knobs: Knobs, options: ChatOptions, warn: C
     if knows_compute(knobs, body["model"]) and effort != "none":
         left += [name for name in ("temperature", "top_p") if body.pop(name, None) is not None]
     for name in left:
-        warn("model.option_left_out", model=body["model"], option=name)
+        ignored(name)
