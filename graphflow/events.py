@@ -16,7 +16,7 @@ from graphflow.json_data import decode_json, encode_json
 Family = Literal["contract", "graph", "always"]
 
 
-class Event(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="type"):
+class Event(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="type", gc=False):
     """Base of all events: `seq` (1.. within the run), `type` and `timestamp` (epoch ms)."""
 
     seq: int = 0

@@ -103,7 +103,7 @@ _OPERATIONS = {ord(operation): operation for operation in "+=-*"}
 _INTERRUPT_FIELDS = dict.fromkeys(Interrupt.__struct_fields__, "")
 
 
-class RecordBody(msgspec.Struct):
+class RecordBody(msgspec.Struct, gc=False):
     """A record's data, decoded."""
 
     source: str

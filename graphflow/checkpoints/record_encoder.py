@@ -262,11 +262,9 @@ def has_write_effect(commit: Commit) -> bool:
 
 def after_commit(frames: Mapping[int, FramePatch | None], counts: Counts) -> None:
     """Moves the counts on, once the commit is surely written; a closed frame's logs are gone."""
-    closed: set[int] = set()
+    closed = {number for number, change in frames.items() if change is None}
     for number, change in frames.items():
-        if change is None:
-            closed.add(number)
-        elif change.update is not None or change.inherited is not None:
+        if change is not None and (change.update is not None or change.inherited is not None):
             for update in (change.inherited, change.update):
                 for channel, entries in {} if update is None else update.logs.items():
                     counts[number, channel] = counts.get((number, channel), 0) + len(entries)

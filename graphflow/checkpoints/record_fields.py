@@ -35,5 +35,10 @@ Counts = dict[tuple[int, str], int]
 
 def forget_frames(counts: Counts, closed: set[int]) -> None:
     """Drops the counts of frames that are no more."""
-    for key in [key for key in counts if key[0] in closed]:
-        del counts[key]
+    if len(closed) < len(counts) // 2:
+        for key in [key for key in counts if key[0] in closed]:
+            del counts[key]
+    else:  # a join forgets most
+        kept = {key: count for key, count in counts.items() if key[0] not in closed}
+        counts.clear()
+        counts.update(kept)

@@ -133,7 +133,7 @@ async def state(context: ServiceContext, thread_id: str, checkpoint_id: str | No
         "next": found.next,
         "interrupts": [interrupt_dict(interrupt) for interrupt in found.interrupts],
         "usage": found.usage,
-        "frames": {path: thaw(values) for path, values in found.frames.items()},
+        "frames": {path: thaw(values) for path, values in found.own_frames.items()},
     }
 
 

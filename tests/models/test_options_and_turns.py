@@ -134,4 +134,5 @@ def test_tokens_are_estimated_by_script() -> None:
     assert estimate_tokens("") == 0
     assert estimate_tokens("hello world!") == 3
     assert estimate_tokens("北京天气") == 4
+    assert [estimate_tokens(text) for text in ("\u2e7f" * 8, "\u2e80" * 8, "\u2fff" * 8, "\u3000" * 8, "\U0001f600" * 8, "\ud800" * 8, "é" * 8)] == [2, 8, 8, 8, 8, 8, 2]  # fmt: skip
     assert estimate_message_tokens([HumanMessage(content="北京天气")]) == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -401,3 +402,21 @@ async def test_a_forced_answer_is_one_to_the_question_with_what_the_tools_gave()
 
 async def test_half_a_character_in_a_message_is_answered() -> None:
     assert (await complete(ScriptedModel(), [HumanMessage(content="a\ud83d")])).finish_reason == "stop"
+
+
+@pytest.mark.parametrize("filling", ["x", "lorem ipsum ", " ", "\n", "{", '{"a":', "call tool ", "说", "2026-01-", "'"])
+async def test_of_a_long_message_both_ends_are_read(filling: str) -> None:
+    """Nothing can interrupt a regular expression, and the script has dozens of them."""
+    middle = filling * (2_000_000 // len(filling))
+    begun = time.thread_time()
+    at_the_beginning, _ = await play(f'Call bash {{"command": "ls"}} {middle}')
+    at_the_end, _ = await play(f'{middle} Call bash {{"command": "pwd"}}')
+    await play(middle, (offer("tool", "text"),), ChatOptions(tool_choice="required"))
+    assert [*at_the_beginning, *at_the_end] == [("bash", {"command": "ls"}), ("bash", {"command": "pwd"})]
+    assert time.thread_time() - begun < 1  # CPU time of a machine that may be slow; without a bound it is many seconds
+
+
+async def test_the_arguments_of_a_command_are_taken_whole_however_long() -> None:
+    command = "word " * 100_000
+    calls, _ = await play(f"Call bash {json.dumps({'command': command})}")
+    assert calls == [("bash", {"command": command})]

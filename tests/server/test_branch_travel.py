@@ -52,3 +52,20 @@ async def test_branches_are_edited_blamed_and_refused_by_their_path(client: http
     assert (told["node"], told["branches"][0]["path"], told["branches"][0]["source"]) == ("fan", "fan#1[1]", "edit")
     why = (await client.get("/api/threads/t/why")).json()["data"]
     assert [(d.get("path", ""), d["node"], d["to"]) for d in why["decisions"]] == [("fan#1[1]", "well", "end"), ("", "fan", "end")]  # fmt: skip
+
+
+async def test_a_listing_of_open_branches_grows_with_what_they_wrote_and_not_with_all_that_they_see(
+    folder: Path,
+) -> None:
+    asking = json.loads(json.dumps(ASKING))
+    items = {"type": "array", "default": list(range(60))}
+    asking["state"]["properties"] |= {"items": items, "long": {"type": "string", "default": "x" * 1_000}}
+    asking["nodes"]["fan"]["map"] = "state.items"
+    asking["nodes"]["fan"]["do"] = "note"
+    asking["nodes"]["note"] = {"use": "tool:time_now", "with": {}, "set": {"results": "['noted']"}, "next": "well"}
+    (folder / "graphs" / "asking.json").write_text(json.dumps(asking), encoding="utf-8")
+    async with serving(make_application(folder)) as (client, _):
+        await ask(client, agentKey="asking", chatId="t")
+        state = (await client.get("/api/threads/t/state")).json()["data"]
+    assert state["values"]["long"] == "x" * 1_000 and state["values"]["results"] == []
+    assert state["frames"] == {f"fan#1[{n}]": {"results": ["noted"]} for n in range(60)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -23,6 +25,8 @@ from graphflow.checkpoints.rows import (
     ThreadRow,
 )
 from graphflow.errors import StoreError
+
+_LOG = attrgetter("frame", "channel")
 
 
 class LineageRows:
@@ -63,11 +67,12 @@ class LineageRows:
             self.pruned = record.ordinal - 1
             self.records += [None] * (self.pruned - len(self.records))
         self.records.append(record)
-        for item in record.items:
-            log = self.logs.get((item.frame, item.channel))
+        ordinal = record.ordinal
+        for (frame, channel), items in groupby(record.items, _LOG):  # a join may add tens of thousands to one list
+            log = self.logs.get((frame, channel))
             if log is None:
-                log = self.logs[item.frame, item.channel] = {}
-            log[item.ordinal] = (record.ordinal, item.data)
+                log = self.logs[frame, channel] = {}
+            log.update([(item.ordinal, (ordinal, item.data)) for item in items])
         if record.snapshot is not None:
             self.snapshots.append(record.ordinal)
 
@@ -226,14 +231,15 @@ def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Se
             raise errors.wrong_lineage(thread_id, record.lineage, None if lineage is None else lineage.number)
         if record.ordinal != ordinal:
             raise errors.wrong_ordinal(thread_id, record.ordinal, ordinal)
-        for item in record.items:
-            log = lineage.logs.get((item.frame, item.channel))
-            if log is not None and item.ordinal in log:
-                raise errors.item_taken(item.channel, item.ordinal)
+        for (frame, channel), items in groupby(record.items, _LOG):
+            if log := lineage.logs.get((frame, channel)):
+                for item in items:
+                    if item.ordinal in log:
+                        raise errors.item_taken(channel, item.ordinal)
 
 
 def _check_texts(record: Record) -> None:
-    check_text(record.id, *[item.channel for item in record.items])
+    check_text(record.id, *{item.channel for item in record.items})
     if record.closed:
         check_text(*record.closed)
     for row in record.opened:

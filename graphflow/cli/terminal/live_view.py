@@ -72,7 +72,7 @@ class TerminalView:
             return
         self._asked = {interrupt.id: interrupt.tool_name or interrupt.node for interrupt in state.interrupts}
         asked = [(interrupt.tool_id, interrupt.tool_name) for interrupt in state.interrupts]
-        messages = [m for values in (state.values, *state.frames.values()) for m in values.get("messages") or ()]
+        messages = [m for values in (state.values, *state.own_frames.values()) for m in values.get("messages") or ()]
         made = [(call.id, call.name) for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
         self._calls = {key: _ShownCall(name) for key, name in (*made, *asked) if key and name}
 

@@ -20,7 +20,7 @@ from graphflow.messages import MESSAGE_TYPES, from_wire, misfit
 from graphflow.value_size import FIXED
 
 
-class Update(msgspec.Struct):
+class Update(msgspec.Struct, gc=False):
     """What a set of writes does to a frame's values, after reduction."""
 
     sets: dict[str, Any]

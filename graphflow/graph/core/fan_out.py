@@ -17,7 +17,7 @@ from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
-from graphflow.graph.core.machine import BranchState, Frame, FramePatch, JoinState, Opened
+from graphflow.graph.core.machine import BranchState, Frame, FramePatch, JoinState, Machine, Opened
 from graphflow.graph.core.patches import gave, moved
 from graphflow.graph.core.plan import FanOut, Plan, PlanBranch, PlanNode
 from graphflow.graph.core.route_trace import PendingMove
@@ -279,6 +279,24 @@ class Branches:
             self._fail(work, number, failure.as_dict(node.name))
             return
         self._succeed(work, number, _out(fan, ended) if fan.keeps_out else None, joined=joined)
+
+
+MANY = 1_000
+"""Branches whose join takes longer than a run may keep the event loop."""
+
+
+def joins_many(plan: Plan, machine: Machine, number: int) -> bool:
+    """Whether the end of this frame's node may complete a join of many branches, be it further up."""
+    frame = machine.frames.get(number)
+    while frame is not None and frame.parent >= 0:
+        parent = machine.frames[frame.parent]
+        if (join := parent.join) is not None and len(join.ended) >= MANY:
+            fan = plan.graphs[parent.graph].nodes[parent.node].fan
+            assert fan is not None
+            if (join.running == 1 and not join.pending) or join.counted + 1 >= fan.needed(join.total):
+                return True
+        frame = parent
+    return False
 
 
 def at_once(opened: Opened, fan: FanOut) -> int | None:

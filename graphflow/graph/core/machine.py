@@ -21,7 +21,7 @@ WAITS = ("signal", "timer")
 """Interrupt kinds of `wait` nodes; a person's answer cannot close them."""
 
 
-class Operation(msgspec.Struct, frozen=True, array_like=True):
+class Operation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A recorded operation inside a node that has not finished (E5)."""
 
     kind: str
@@ -309,7 +309,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.origin or self.run_id
 
 
-class FramePatch(msgspec.Struct):
+class FramePatch(msgspec.Struct, gc=False):
     """What changes in one frame; a frame that is not there yet is opened by it."""
 
     fields: dict[str, Any]
@@ -324,7 +324,7 @@ class FramePatch(msgspec.Struct):
     """What an opening branch sees of the branches that it came `after`."""
 
 
-class Patch(msgspec.Struct):
+class Patch(msgspec.Struct, gc=False):
     """Everything that one tick changed."""
 
     machine: dict[str, Any]

@@ -8,18 +8,62 @@ announces last.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Fenced, GraphflowError, StoreError
 from graphflow.events import RunError
-from graphflow.graph.core.commands import Commit
-from graphflow.graph.core.machine import Interrupt, Patch
+from graphflow.graph.core.commands import Command, Commit
+from graphflow.graph.core.machine import Interrupt, Machine, Patch
+from graphflow.graph.core.ticks import AnyTick
+from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import After, count_after, events_after
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import Scheduler
+from graphflow.graph.engine.state_bound import StateBound
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 GIVE_WAY_S = 0.001
 """Seconds for which a run may keep the event loop while its commits are written in the loop's thread."""
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """One thread for all runs: several that compute would share the interpreter lock with the event loop, and delay it by as
+    many of their slices.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, thread_name_prefix="graphflow-join")
+
+
+class Apart:
+    """What a tick leads to, computed in a thread."""
+
+    __slots__ = ("_compute", "_future", "failure")
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute = compute
+        self._future = _pool().submit(copy_context().run, compute)
+        self.failure: Exception | None = None
+        """Why the tick has no effect, once `result` has been asked for."""
+
+    async def wait(self) -> None:
+        """Returns once it is computed, here or by another's `result`."""
+        await asyncio.wait((asyncio.wrap_future(self._future),))
+
+    def result(self) -> Any:
+        """What was computed, awaited if need be; None with a `failure`."""
+        try:
+            # Others may keep the thread: what has not begun is computed at once.
+            return self._compute() if self._future.cancel() else self._future.result()
+        except Exception as failure:  # noqa: BLE001 - raised to the node whose tick it is
+            self.failure = failure
+            return None
 
 
 class Commits:
@@ -32,11 +76,29 @@ class Commits:
 
     def __init__(self, run: Run, tasks: Scheduler, checkpoint_id: str | None) -> None:
         self._run, self._tasks = run, tasks
+        self._bound = StateBound(run.plan.bounds.state_bytes)
         self.checkpoint_id = checkpoint_id
         self.paused = False
         """Whether the last commit gave the thread back and knew the number of `run.waiting`."""
         self._gave_way = 0.0
         """When a run whose commits were written at once last let the event loop turn."""
+
+    def compute(self, tick: AnyTick) -> tuple[Machine, list[Command], Any]:
+        """What a tick leads to, and the record of it; nothing has changed yet.
+
+        Raises:
+            CodecError: the change can't be stored.
+            LimitExceeded: the state would become too large.
+        """
+        run = self._run
+        if run.usage and tick.usages is None:  # usage of node runs that this tick cancels counts too
+            tick.usages = run.usage
+        machine, commands = advance(run.plan, run.machine, tick)
+        commit = commands[0]
+        assert isinstance(commit, Commit)
+        self._bound.admit(tick, commit)
+        # Encoded before anything changes: a value that can't be stored fails its node, and the machine is as it was.
+        return machine, commands, None if run.journal is None else run.journal.prepare(commit)
 
     def write(
         self, commit: Commit, prepared: Any, requests: list[Interrupt], finished: str | None, *, rests: bool

@@ -8,13 +8,11 @@ may feed their ticks from any task of the loop while a node runs.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from graphflow.errors import Fenced, GraphflowError, LimitExceeded
-from graphflow.events import (
-    Event,
-    InterruptResolve,
-)
+from graphflow.events import Event, InterruptResolve
 from graphflow.graph.core.commands import (
     Backoff,
     CancelNode,
@@ -33,16 +31,14 @@ from graphflow.graph.core.interrupts import ENDED_BY_PERSON
 from graphflow.graph.core.machine import Interrupt, Machine
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Deadline, Expired, Signalled
-from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
-from graphflow.graph.engine.commits import Commits
+from graphflow.graph.engine.commits import Apart, Commits
 from graphflow.graph.engine.light_event import turns
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.ports import Logged
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import MAX_UNACKNOWLEDGED, Scheduler
-from graphflow.graph.engine.state_bound import StateBound
 from graphflow.graph.engine.timers import Timers
 
 HOLD_MS = 300_000
@@ -63,14 +59,14 @@ class Executor:
 
     def __init__(self, run: Run, *, hold_ms: int = HOLD_MS, checkpoint_id: str | None = None) -> None:
         self.run, self.events = run, run.events
-        run.feed = self.feed
+        run.feed, run.feed_apart = self.feed, self.feed_apart
+        self._apart: Apart | None = None  # a tick that a thread computes
         run.events.most, run.events.on_most = run.plan.bounds.events, self._exceed_events
         self.waiters = AnswerWaiters(run, hold_ms)
         self.runs = NodeRuns(run, self.waiters)
         self.tasks = Scheduler(run, self.runs, self.waiters)
         self.commits = Commits(run, self.tasks, checkpoint_id)
         self.timers = Timers(run, self.runs)
-        self._bound = StateBound(run.plan.bounds.state_bytes)
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
         self.resuming: Event | None = None
@@ -155,16 +151,29 @@ class Executor:
             StoreError: an earlier commit failed.
         """
         run = self.run
+        if self._apart is not None:
+            self._take(self._apart)  # it came first
         if run.error is not None:
             raise run.error
-        if run.usage and tick.usages is None:  # usage of node runs that this tick cancels counts too
-            tick.usages = run.usage
-        machine, commands = advance(run.plan, run.machine, tick)
-        commit = commands[0]
+        self._perform(*self.commits.compute(tick))
+
+    async def feed_apart(self, tick: AnyTick) -> None:
+        """As `feed`, computed in a thread while the event loop turns; a tick fed meanwhile waits, and takes effect after it."""
+        apart = self._apart = Apart(partial(self.commits.compute, tick))
+        await apart.wait()
+        if self._apart is apart:
+            self._take(apart)
+        if apart.failure is not None:
+            raise apart.failure
+
+    def _take(self, apart: Apart) -> None:
+        self._apart = None
+        if (computed := apart.result()) is not None:
+            self._perform(*computed)
+
+    def _perform(self, machine: Machine, commands: list[Command], prepared: Any) -> None:
+        run, commit = self.run, commands[0]
         assert isinstance(commit, Commit)
-        self._bound.admit(tick, commit)
-        # Encoded before anything changes: a value that can't be stored fails its node, and the machine is as it was.
-        prepared = None if run.journal is None else run.journal.prepare(commit)
         run.machine = machine
         requests: list[Interrupt] = []
         finished: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NoReturn
 
 from graphflow.errors import GraphflowError
@@ -36,7 +36,7 @@ class Run:
     """
 
     __slots__ = (
-        "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "ids", "journal", "lease", "lineage",
+        "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "feed_apart", "ids", "journal", "lease", "lineage",
         "machine", "pending", "plan", "resting", "room", "services", "thread_id", "usage", "used",
     )  # fmt: skip
 
@@ -78,6 +78,7 @@ class Run:
         """Commits that are not known to be durable, oldest first."""
         self.feed: Callable[[AnyTick], None] = _over
         """The executor's, while it drives the run."""
+        self.feed_apart: Callable[[AnyTick], Awaitable[None]] = _over
         self.usage: MutableMapping[int, dict[str, Any]] = {}
         """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never
         changed in place; `copied` shares the unchanged parts of a large one."""
@@ -94,7 +95,7 @@ class Run:
         is late in a busy process.
         """
         self.closed = True
-        self.feed, self.lease, self.events.on_most = _over, None, None
+        self.feed, self.feed_apart, self.lease, self.events.on_most = _over, _over, None, None
 
     # --- usage that no record holds yet
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from graphflow.errors import CodecError, NodeFailed
+from graphflow.graph.core.fan_out import joins_many
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.core.plan import PlanNode
 from graphflow.graph.core.ticks import AnyTick
@@ -256,12 +257,14 @@ class Scheduler:
             return
         ctx.close_blocks()  # before the tick: its blocks end before `node.end`
         try:
-            run.feed(tick)
+            if joins_many(run.plan, run.machine, number):
+                await run.feed_apart(tick)
+            else:
+                run.feed(tick)
         except (CodecError, NodeFailed) as error:  # the tick had no effect: the result can't be stored or written
             if isinstance(error, CodecError):
-                error = unstorable(
-                    error, f"what node {node.name!r} gives for {error.detail.get('channel') or 'its state'!r}"
-                )
+                where = error.detail.get("channel") or "its state"
+                error = unstorable(error, f"what node {node.name!r} gives for {where!r}")
             raised = error
             run.feed(self.runs.failed(ctx, raised))
         if raised is not None and run.machine.status == "failed":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,6 +21,11 @@ _SUMMARY = {"type": "object", "properties": {"reasoningSummary": {"type": "strin
 _SUMMARY_WITHOUT_REASONING: Text = {"zh": "根据目前知道的内容作答。", "en": "I answer from what is known so far."}
 _QUOTE_CHARACTERS = 1500
 _TOPIC_CHARACTERS = 200
+_READ_CHARACTERS = 32 * 1024
+"""Rules and commands are looked for in so many characters at either end of a message: nothing can interrupt a regular
+expression, and a script has dozens of them."""
+_MOST_BRACES = 64
+"""Places at which an object may begin that are tried."""
 
 
 def answer(script: Script, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> ScriptTurn:
@@ -52,8 +58,9 @@ class _ScriptScene:
         said = [i for i, m in enumerate(messages) if isinstance(m, HumanMessage)]
         last = max((i for i in said if _is_question(messages[i])), default=-1)
         # What a colleague said after the person's question is a prompt; the question itself stays the topic.
-        self._prompted = messages[said[-1]].text if said and said[-1] != last else ""
-        self.asked = messages[last].text if last >= 0 else ""
+        self._prompted = _ends(messages[said[-1]].text) if said and said[-1] != last else ""
+        self._whole = messages[last].text if last >= 0 else ""
+        self.asked = _ends(self._whole)
         self._script = script
         self._since = messages[last + 1 :]
         self._tools = {} if options.tool_choice == "none" else {tool.name: tool for tool in tools}
@@ -226,7 +233,7 @@ class _ScriptScene:
         for found in _COMMAND.finditer(self.asked) if not self._has_results() else ():
             # Names may hold any characters: `read` is no tool where the user names `read_file` or `read-file`.
             name = next((name for name in names if found[1] == name), None)
-            if name in self._tools and (arguments := _json_at(self.asked, found.end())) is not None:
+            if name in self._tools and (arguments := _json_at(self._whole, self._place(found.end()))) is not None:
                 return ScriptTurn(tool_calls=(ScriptedCall(name=str(name), arguments=arguments),))
         return None
 
@@ -253,13 +260,18 @@ class _ScriptScene:
 
     def _invented(self, tool: ToolSpec) -> Any:
         """Arguments for a tool that no rule knows: a JSON object in the user's text, else made from the schema."""
-        for brace in re.finditer(r"\{", self.asked):
+        for brace in islice(re.finditer(r"\{", self.asked), _MOST_BRACES):
+            start = self._place(brace.start())
             try:
-                _decode(self.asked, brace.start())
+                _decode(self._whole, start)
             except (ValueError, RecursionError):
                 continue
-            return _json_at(self.asked, brace.start())
+            return _json_at(self._whole, start)
         return _fitting(tool, {}, self._variables["topic"])
+
+    def _place(self, place: int) -> int:
+        """Where a place of `asked` is in the whole message: JSON goes on beyond what is looked at."""
+        return place if place <= _READ_CHARACTERS else place + len(self._whole) - len(self.asked)
 
     # --- words -----------------------------------------------------------------------------------
 
@@ -307,6 +319,11 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
     import json  # only for a message with a brace
 
     return json.JSONDecoder().raw_decode(text, start)
+
+
+def _ends(text: str) -> str:
+    """The text; of a long one both ends, as lines of their own."""
+    return text if len(text) <= 2 * _READ_CHARACTERS else f"{text[:_READ_CHARACTERS]}\n{text[-_READ_CHARACTERS:]}"
 
 
 def _is_object(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,8 +10,8 @@ import msgspec
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import ListedRecord
 from graphflow.graph.core.budget import known_usage
-from graphflow.graph.core.immutable import State
-from graphflow.graph.core.machine import ROOT, Interrupt, Machine, all_frames, next_nodes
+from graphflow.graph.core.immutable import ListView, State
+from graphflow.graph.core.machine import ROOT, Frame, Interrupt, Machine, all_frames, next_nodes
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,7 +50,10 @@ class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
     usage: dict[str, Any]
     run_id: str
     frames: dict[str, State]
-    """Values of open subgraphs by path."""
+    """Values of open subgraphs and branches by path."""
+    own_frames: dict[str, Mapping[str, Any]]
+    """As `frames`, of a branch only the keys that it wrote, and of a list only the items: what it shares with the frame
+    around it would make a listing of thousands of branches grow with their square."""
 
 
 def checkpoint_info(row: ListedRecord) -> CheckpointInfo:
@@ -76,6 +80,7 @@ def state_at(machine: Machine, checkpoint_id: str | None, *, driven: bool) -> Th
     Args:
         driven: whether a live process owns the thread.
     """
+    below = [frame for frame in all_frames(machine) if frame.number != ROOT]
     return ThreadState(
         checkpoint_id=checkpoint_id,
         # A run whose process died stays `running` in its records (spec 3.2).
@@ -86,5 +91,14 @@ def state_at(machine: Machine, checkpoint_id: str | None, *, driven: bool) -> Th
         interrupts=tuple(machine.interrupts.values()),
         usage=known_usage(machine.usage),
         run_id=machine.run_id,
-        frames={frame.path: frame.state for frame in all_frames(machine) if frame.number != ROOT},
+        frames={frame.path: frame.state for frame in below},
+        own_frames={frame.path: _own(frame) for frame in below},
     )
+
+
+def _own(frame: Frame) -> Mapping[str, Any]:
+    """What the frame does not share with the one around it."""
+    state, branch = frame.state, frame.branch
+    if branch is None or branch.own is None:
+        return state
+    return {key: items if isinstance(state[key], ListView) else state[key] for key, items in branch.own.items()}

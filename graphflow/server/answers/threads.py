@@ -79,7 +79,7 @@ class StateAt(AnswerData):
     interrupts: list[OpenQuestion]
     usage: UsageFigures
     frames: dict[str, Values]
-    """Open subgraphs and branches by path."""
+    """Open subgraphs and branches by path; of a branch only the keys that it wrote, and of a list only the items."""
 
 
 class Changes(AnswerData):

@@ -128,7 +128,7 @@ async def _launch(
 
 def chat_name(message: str) -> str:
     """A new chat's name: the first ten code points of the message, white space collapsed."""
-    return " ".join(message.split())[:NAME_LENGTH]
+    return " ".join(message.split(maxsplit=NAME_LENGTH))[:NAME_LENGTH]
 
 
 def input_of(said: RequestQuery, documents: Documents) -> dict[str, Any]:
