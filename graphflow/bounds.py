@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphflow.errors import LimitExceeded
+from graphflow.value_size import size_of
+
 MIB = 1024 * 1024
 
 
@@ -21,7 +24,11 @@ def _bound(default: int, meaning: str, unit: str = "bytes", *, reserved: bool = 
 class Bounds:
     """What a run may hold and send; the setting of each is `bounds.NAME`. Beyond one a run ends with `limit_exceeded`."""
 
-    value_bytes: int = _bound(16 * MIB, "Largest value that a node, an expression or a reducer may make.")
+    value_bytes: int = _bound(
+        16 * MIB,
+        "Largest value that a node, an expression or a reducer may make, or that comes from outside: the input, `params` and"
+        " `variables` of a run, an answer, the payload of a signal, the result of a `ctx.step`.",
+    )
     state_bytes: int = _bound(64 * MIB, "Largest state of a thread, all of its frames together.")
     fan_out: int = _bound(
         100_000,
@@ -35,8 +42,28 @@ class Bounds:
         "branches",
     )
     document_bytes: int = _bound(4 * MIB, "Largest file that people write: agents, tools, viewports, cases.")
-    events: int = _bound(1_000_000, "Most events of one run.", "events")
+    events: int = _bound(
+        1_000_000,
+        "Most events of one run. The events that end it come on top, and those that are sent while its last records are not"
+        " acknowledged by the store.",
+        "events",
+    )
     tool_output_bytes: int = _bound(MIB, "Largest output of a tool; a longer one is cut, with a note that says so.")
+
+    def check(self, value: Any, what: str, next_step: str = "send less, or raise it") -> None:
+        """Refuses a value that is larger than `value_bytes`.
+
+        Args:
+            what: it and where it stands, for the message.
+
+        Raises:
+            LimitExceeded: it is.
+        """
+        most = self.value_bytes
+        # What holds itself many times over is not counted to its end.
+        if (size := size_of(value, counted := 4 * most)) > most:
+            told = f"{size:,}" if size <= counted else f"more than {counted:,}"
+            raise LimitExceeded("value_bytes", most, f"{what} has {told} bytes", next_step)
 
 
 DEFAULTS = Bounds()

@@ -76,7 +76,7 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
     app.state.rate = None if per_minute is None else RateLimit(per_minute, application.clock.monotonic)
     app.state.run_limit = None if settings.max_runs is None else RunLimit(settings.max_runs)
     app.state.tokens = parse_tokens([*settings.tokens, *tokens], settings.capabilities)
-    app.state.max_body_bytes = settings.max_body_bytes
+    app.state.max_body_bytes, app.state.max_body_values = settings.max_body_bytes, settings.max_body_values
     envelope.install(app)
     for module in (runs, agents, tools, rules, chats, uploads, threads, messages, memory, operators, usage, pages):
         app.include_router(module.router)

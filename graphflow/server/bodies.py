@@ -24,6 +24,10 @@ from graphflow.server.envelope import fields_of, invalid, shown
 DEPTH = 64
 """Nesting that a body may have: deep enough for any document, shallow enough for every recursive reader of it."""
 
+MOST_LISTED = 10_000
+"""Entries of a list or an object whose entries are checked one by one."""
+MOST_ERRORS = 1_000
+"""Errors of one body that are told; each takes longer to word than the value took to read."""
 INLINE_BYTES = 64 * 1024
 """A larger body is parsed in a thread: beside the time that it takes, a thread costs nothing."""
 
@@ -85,7 +89,7 @@ class StartsRun(JsonBody):
     another body is 409 `request_id_reused`."""
     stream: bool = True
     """`false` returns one JSON body."""
-    events: list[EventFamily] | None = None
+    events: list[EventFamily] | None = Field(None, max_length=MOST_LISTED)
     """Families to stream; default: all."""
     on_disconnect: Literal["keep", "cancel"] = "keep"
     """Whether the run continues when the client leaves. Default: `keep`."""
@@ -107,7 +111,7 @@ class QueryBody(StartsRun):
     agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
     role: Literal["user", "assistant", "system", "developer"] = "user"
     """Who speaks, readable as `input.role`. Default: `user`."""
-    references: list[Reference] | None = None
+    references: list[Reference] | None = Field(None, max_length=MOST_LISTED)
     """Uploaded files, `{"id": …}` each, or files elsewhere; readable as `input.references`."""
     params: dict[str, Any] | None = None
     """Further input, readable as `input.params`."""
@@ -122,9 +126,9 @@ class QueryBody(StartsRun):
     budget: dict[str, Any] | None = None
     """Limits that replace those of the agent."""
     max_rounds: int | None = Field(None, ge=1, le=1_000_000, description="Limit of the agent's rounds.")
-    interrupt_before: list[str] = []
+    interrupt_before: list[str] = Field([], max_length=MOST_LISTED)
     """Nodes before which the run stops for a person; `*` is all."""
-    interrupt_after: list[str] = []
+    interrupt_after: list[str] = Field([], max_length=MOST_LISTED)
     """Nodes after which the run stops for a person; `*` is all."""
     on_waiting: Literal["reject", "cancel", "answer"] = "reject"
     """What to do if the thread waits. Default: `reject`."""
@@ -203,7 +207,7 @@ class EditBody(JsonBody):
     """The node that counts as the writer; its routes decide what runs next."""
     path: str | None = None
     """The frame to edit, such as `fan#1[2]`; absent: the root."""
-    replace: list[str] = []
+    replace: list[str] = Field([], max_length=MOST_LISTED)
     """Keys whose value is replaced instead of reduced."""
     checkpoint_id: Id | None = None
     """The checkpoint to edit; absent: the head."""
@@ -272,7 +276,7 @@ class EditMessageBody(RegenerateBody):
     """`POST /api/threads/{id}/messages/{messageId}/edit`."""
 
     message: str = Field(min_length=1, description="What the user says instead.")
-    references: list[Reference] | None = None
+    references: list[Reference] | None = Field(None, max_length=MOST_LISTED)
     """Instead of those of the former message; absent: they stay."""
     params: dict[str, Any] | None = None
     """Instead of those of the former message; absent: they stay."""
@@ -330,8 +334,9 @@ def body(model: type[M], *, optional: bool = False) -> Callable[[Request], Await
         data = await read_bytes(request, request.app.state.max_body_bytes)
         if optional and not data.strip():
             data = b"{}"
-        # Walking the parts of a large body takes a second; every stream of this process would stand still for it.
-        return parse(model, data) if len(data) <= INLINE_BYTES else await asyncio.to_thread(parse, model, data)
+        if len(data) <= INLINE_BYTES:
+            return parse(model, data)
+        return await asyncio.to_thread(_parse_large, model, data, request.app.state.max_body_values)
 
     return read
 
@@ -382,10 +387,56 @@ def parse(model: type[M], data: bytes) -> M:
         raise invalid({"body": f"nested deeper than {DEPTH} levels"})
     if (twice := repeated_key(data)) is not None:
         raise invalid({twice: "given twice in one object; keep one of them"})
+    _refuse_unknown(model, value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
+        if (count := error.error_count()) > MOST_ERRORS:
+            raise invalid(
+                {"body": f"{count:,} of its values break their rules; send some of them to see which"}
+            ) from None
         raise invalid(fields_of(error.errors())) from None
+
+
+def _parse_large(model: type[M], data: bytes, most: int) -> M:
+    """As `parse`, in a thread; `too_large` where one call of a library, which lets no other thread run, would take too long."""
+    if values_in(data, most) > most:
+        rule = (
+            f"has more than {most:,} values; the setting server.max_body_values allows no more: send fewer, or raise it"
+        )
+        raise invalid({"body": rule}, "too_large")
+    return parse(model, data)
+
+
+def _refuse_unknown(model: type[JsonBody], value: dict[str, Any]) -> None:
+    """Refuses a body with more unknown fields than would be told."""
+    if len(value) <= MOST_ERRORS:
+        return
+    known = {field.alias or name for name, field in model.model_fields.items()}
+    unknown = [name for name in value if name not in known]
+    if len(unknown) > MOST_ERRORS:
+        first = dict.fromkeys(unknown[:20], "unknown field")
+        raise invalid({**first, "body": f"has {len(unknown):,} unknown fields; these are the first 20"})
+
+
+def values_in(data: bytes, most: int) -> int:
+    """About how many values a JSON text has; counting ends once they are more than `most`.
+
+    Each count is one pass in C, which takes a few milliseconds: what is refused was never read.
+    """
+    count = _separators(data)
+    if count <= most:
+        return count
+    # Some of these may stand in texts: those are taken out.
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    # An entry has a name and a value, each of which may be a text.
+    if (texts := plain.count(b'"') // 2) > 2 * most:
+        return texts // 2
+    return _separators(b"".join(plain.split(b'"')[::2]))
+
+
+def _separators(data: bytes) -> int:
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def repeated_key(data: bytes) -> str | None:

@@ -146,10 +146,10 @@ def _fields(detail: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def invalid(fields: Mapping[str, str]) -> GraphflowError:
+def invalid(fields: Mapping[str, str], code: str = "invalid_input") -> GraphflowError:
     """A body or query that breaks its rules, with a message for each field."""
     first = "; ".join(f"{name}: {text}" for name, text in list(fields.items())[:3])
-    return GraphflowError(f"Validation failed: {first}", code="invalid_input", fields=dict(fields))
+    return GraphflowError(f"Validation failed: {first}", code=code, fields=dict(fields))
 
 
 _RULES = {
@@ -172,6 +172,7 @@ _RULES = {
     "dict_type": "must be an object",
     "list_type": "must be an array",
     "literal_error": "must be {expected}",
+    "too_long": "must have at most {max_length:,} entries",
     "model_type": "must be an object",
     "reference": "needs an `id` or a `url`",
     "changes": "needs a `title` or `metadata`",

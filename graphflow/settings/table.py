@@ -61,6 +61,13 @@ class ServerSettings:
     max_body_bytes: int = _setting(
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
     )
+    max_body_values: int = _setting(
+        250_000,
+        "Most values of a request body of more than 64 KiB: entries of lists and objects, at any depth. Reading more would keep"
+        " every other request waiting; they are refused with 413.",
+        unit="values",
+        least=1,
+    )
     max_connections: int = _setting(
         1_000, "Open connections; a further one is answered with 503 and closed.", unit="connections", least=1
     )

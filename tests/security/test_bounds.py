@@ -9,7 +9,7 @@ import pytest
 
 import graphflow
 from graphflow import Bounds, Graph, MemoryCheckpointer, SqliteCheckpointer, load_graph
-from graphflow.errors import GraphflowError, LimitExceeded
+from graphflow.errors import AnswerRefused, GraphflowError, LimitExceeded
 from graphflow.events import RunError
 from graphflow.graph.engine import light_event
 from graphflow.graph.expressions.compiler import compile_expression
@@ -319,3 +319,75 @@ async def test_steps_count_as_events_too_and_a_resume_goes_on():
     assert 0 < done < 100
     after = await app(doc, store=store, bounds=Bounds()).resume("t")
     assert (after.status, after.state["n"]) == ("completed", 100)
+
+
+# --- what comes from outside
+
+
+LONG = "x" * 10_001
+ASKING: dict[str, Any] = {
+    "graphflow": "1",
+    "start": "ask",
+    "nodes": {"ask": {"ask": {"message": "so?", "holdMs": 0}, "next": "wait"}, "wait": {"use": "wait", "with": {"signal": "go"}, "next": "end"}},
+}  # fmt: skip
+
+
+def says(error: GraphflowError, place: str) -> bool:
+    """Whether it names the place, the size, the rule and the setting."""
+    told = (place, "has 10,001 bytes", "bounds.value_bytes allows 10,000", "or raise it")
+    return error.code == "limit_exceeded" and all(text in error.message for text in told) and error.detail["limit"] == 10_000  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{"params": LONG}, {"input": LONG}])
+async def test_what_a_run_is_given_is_no_larger_than_a_value(given: dict[str, Any]) -> None:
+    graph = load_graph(ASKING, checkpointer=MemoryCheckpointer(), bounds=SMALL)
+    given = {"input": {}, **given}
+    with pytest.raises(LimitExceeded) as refused:
+        await graph.run(given.pop("input"), "t", **given)
+    assert "bounds.value_bytes allows 10,000" in refused.value.message
+    assert await graph.threads() == []
+
+
+async def test_an_answer_is_no_larger_than_a_value_and_its_question_stays_open(store: Any) -> None:
+    graph = load_graph(ASKING, checkpointer=store, bounds=SMALL)
+    asked = (await graph.run({}, "t")).interrupts[0].id
+    for answer in (LONG, {asked: LONG}):
+        with pytest.raises(AnswerRefused) as refused:
+            await graph.answer("t", answer)
+        assert says(refused.value, f"the answer to {asked!r}")
+    assert [one.id for one in (await graph.thread("t").state()).interrupts] == [asked]
+    assert (await graph.answer("t", "x" * 9_999)).status == "waiting"
+
+
+async def test_the_payload_of_a_signal_is_no_larger_than_a_value(store: Any) -> None:
+    graph = load_graph(ASKING, checkpointer=store, bounds=SMALL)
+    await graph.run({}, "t")
+    with pytest.raises(LimitExceeded) as refused:
+        await graph.thread("t").signal("go", LONG)
+    assert says(refused.value, "the payload of signal 'go'")
+    await graph.answer("t", "yes")
+    assert await graph.thread("t").signal("go", "x" * 9_999)
+
+
+@pytest.mark.parametrize("effects", ["none", "read", "write"])
+async def test_the_result_of_a_step_is_no_larger_than_a_value(store: Any, effects: str) -> None:
+    acts: list[str] = []
+
+    def long() -> str:
+        acts.append("act")
+        return LONG
+
+    async def act(state: Any, ctx: graphflow.Context) -> dict[str, Any]:
+        result = await ctx.step("read", long, effects=effects)
+        return {"n": len(result)}
+
+    steps = {**document({}), "nodes": {"grow": {"use": "node:act", "next": "end"}}}
+    graph = load_graph(steps, checkpointer=store, bounds=SMALL, nodes={"act": act})
+    failed = await graph.run({}, "t")
+    assert failed.error is not None
+    assert says(GraphflowError(failed.error["message"], code=failed.error["code"], **failed.error["detail"]), "the result of step 'read' of node 'grow'")  # fmt: skip
+    assert (await graph.resume("t")).status == "failed"
+    larger = load_graph(steps, checkpointer=store, bounds=Bounds(), nodes={"act": act})
+    done = await larger.resume("t")
+    # What was written is never written again; what was read is not on record, and is read again.
+    assert (done.status, done.state["n"], len(acts)) == ("completed", 10_001, 1 if effects == "write" else 3)

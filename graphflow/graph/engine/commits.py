@@ -10,25 +10,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Fenced, GraphflowError, StoreError
 from graphflow.events import RunError
 from graphflow.graph.core.commands import Command, Commit
 from graphflow.graph.core.machine import Interrupt, Machine, Patch
-from graphflow.graph.core.ticks import AnyTick
+from graphflow.graph.core.ticks import AnyTick, Input
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import After, count_after, events_after
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import Scheduler
 from graphflow.graph.engine.state_bound import StateBound
+from graphflow.value_size import size_of
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 GIVE_WAY_S = 0.001
 """Seconds for which a run may keep the event loop while its commits are written in the loop's thread."""
+
+LARGE_BYTES = 256 * 1024
+
+
+def is_large(tick: AnyTick) -> bool:
+    """Whether a run begins with so much that reading it and storing it would keep the event loop."""
+    return isinstance(tick, Input) and size_of(tick.input, LARGE_BYTES) > LARGE_BYTES
 
 
 @cache
@@ -46,9 +54,9 @@ class Apart:
 
     __slots__ = ("_compute", "_future", "failure")
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
-        self._compute = compute
-        self._future = _pool().submit(copy_context().run, compute)
+    def __init__(self, compute: Callable[[AnyTick], Any], tick: AnyTick) -> None:
+        self._compute = partial(compute, tick)
+        self._future = _pool().submit(copy_context().run, self._compute)
         self.failure: Exception | None = None
         """Why the tick has no effect, once `result` has been asked for."""
 

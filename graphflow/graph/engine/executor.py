@@ -8,7 +8,6 @@ may feed their ticks from any task of the loop while a node runs.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from graphflow.errors import Fenced, GraphflowError, LimitExceeded
@@ -33,7 +32,7 @@ from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Deadline, Expired, Signalled
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
-from graphflow.graph.engine.commits import Apart, Commits
+from graphflow.graph.engine.commits import Apart, Commits, is_large
 from graphflow.graph.engine.light_event import turns
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.ports import Logged
@@ -101,7 +100,7 @@ class Executor:
         """Whether this epoch takes no more ticks; an answer must then load the thread again."""
         if self.run.closed or self.error is not None:
             return True
-        if self.tasks.loop is None:
+        if self.tasks.loop is None or self._apart is not None:
             return False
         status = self.machine.status
         # A waiting run still takes answers while the process holds it.
@@ -152,23 +151,23 @@ class Executor:
         """
         run = self.run
         if self._apart is not None:
-            self._take(self._apart)  # it came first
+            self._take_apart()  # it came first
         if run.error is not None:
             raise run.error
         self._perform(*self.commits.compute(tick))
 
     async def feed_apart(self, tick: AnyTick) -> None:
         """As `feed`, computed in a thread while the event loop turns; a tick fed meanwhile waits, and takes effect after it."""
-        apart = self._apart = Apart(partial(self.commits.compute, tick))
+        apart = self._apart = Apart(self.commits.compute, tick)
         await apart.wait()
         if self._apart is apart:
-            self._take(apart)
+            self._take_apart()
         if apart.failure is not None:
             raise apart.failure
 
-    def _take(self, apart: Apart) -> None:
-        self._apart = None
-        if (computed := apart.result()) is not None:
+    def _take_apart(self) -> None:
+        apart, self._apart = self._apart, None
+        if apart is not None and (computed := apart.result()) is not None:
             self._perform(*computed)
 
     def _perform(self, machine: Machine, commands: list[Command], prepared: Any) -> None:
@@ -280,7 +279,7 @@ class Executor:
         self.adopt()
         try:
             if first is not None:
-                self.feed(first)
+                await self.feed_apart(first) if is_large(first) else self.feed(first)
             if self.left:
                 self.leave()
             await self._loop()
@@ -424,6 +423,7 @@ class Executor:
 
     def cancel(self) -> None:
         """Ends the run: every node, block and question; the last checkpoint stays."""
+        self._take_apart()
         if self.run.closed or self.machine.status not in ("running", "waiting"):
             return
         partials = self.runs.partials("cancelled")

@@ -27,13 +27,7 @@ from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.operation_keys import OperationKeys
 from graphflow.graph.engine.run import Run
-from graphflow.graph.engine.suspension import (
-    ACTS_AROUND,
-    NodeRunOver,
-    Suspended,
-    is_cut_off,
-    is_suspension,
-)
+from graphflow.graph.engine.suspension import ACTS_AROUND, NodeRunOver, Suspended, is_cut_off, is_suspension
 from graphflow.graph.engine.usage_meter import UsageMeter
 from graphflow.messages import Message
 
@@ -248,7 +242,7 @@ class NodeRun(UsageMeter):
         digest = digest_of(arguments) if arguments is not None else ""
         operation = self._recorded(key, digest)
         if operation is not None and operation.state == "done":
-            return outcomes.result_of(operation)
+            return outcomes.bounded(operation, self.node, key, self._run.plan.bounds)
         # An intent without a result: the process died in between, and only a person can find out whether the write
         # happened.
         if operation is not None and not (idempotent or operation.idempotent):
@@ -277,11 +271,17 @@ class NodeRun(UsageMeter):
         result = freeze(await self._act(key, fn, effects, idempotent))
         # An act that swallows its cancellation may have been cut off all the same: its outcome stays unknown.
         self.refuse_when_over()
+        return self._finish(key, Operation(kind, digest, effects, "done", result, idempotent), ends_node=ends_node)
+
+    def _finish(self, key: str, done: Operation, *, ends_node: bool) -> Any:
+        """The result, on record. What was read is refused before, if it is too large; a write that was done after."""
+        write, most = done.effects == "write", self._run.plan.bounds
+        result = done.result if write else outcomes.bounded(done, self.node, key, most)
         if not ends_node:
-            self._record(key, Operation(kind, digest, effects, "done", result, idempotent))
-        elif effects == "write":
+            self._record(key, done)
+        elif write:
             self.keep_facts(done={**((self.facts or {}).get("done") or {}), key: result})
-        return result
+        return outcomes.bounded(done, self.node, key, most) if write else result
 
     async def _act(self, key: str, fn: Callable[[], Any], effects: str, idempotent: bool) -> Any:
         """The result of `fn`. While it runs, the node is not left for a question that it asks in parallel."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphflow.bounds import Bounds
 from graphflow.errors import CodecError, NodeFailed, text_of
 from graphflow.graph.core.machine import Operation
 from graphflow.graph.engine.suspension import OutcomeUnknown
@@ -95,6 +96,19 @@ def result_of(operation: Operation) -> Any:
             " before the node with effects='rerun'",
             code="not_serializable",
         )
+    return result
+
+
+def bounded(done: Operation, node: str, key: str, bounds: Bounds) -> Any:
+    """The recorded result, if it is no larger than a value may be.
+
+    Raises:
+        LimitExceeded: it is. Outputs of tools have a bound of their own.
+        NodeFailed: see `result_of`.
+    """
+    result = result_of(done)
+    if done.kind == "once":
+        bounds.check(result, f"the result of step {key!r} of node {node!r}", "return less, or raise it")
     return result
 
 

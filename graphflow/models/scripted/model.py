@@ -71,6 +71,8 @@ class ScriptedRequest(msgspec.Struct, frozen=True, kw_only=True):
         return "\n\n".join(m.text for m in self.messages if isinstance(m, SystemMessage))
 
 
+INLINE_CHARACTERS = 256 * 1024
+"""Longer conversations take milliseconds."""
 MOST_REQUESTS = 1_000
 """A model of a server must not keep every conversation for ever."""
 
@@ -161,11 +163,19 @@ class ScriptedModel:
             delay_s=self._delay_s if turn.delay_ms is None else turn.delay_ms / 1000,
         )
 
+    async def performed(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions | None = None
+    ) -> Performance:
+        """As `perform`; what is long is looked through in a thread."""
+        if sum(len(message.content) for message in messages) <= INLINE_CHARACTERS:
+            return self.perform(messages, tools, options)
+        return await asyncio.to_thread(self.perform, messages, tools, options)
+
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         self.requests.append(ScriptedRequest(messages=tuple(messages), tools=tuple(tools), options=options))
-        play = self.perform(messages, tools, options)
+        play = await self.performed(messages, tools, options)
         for delta in play.deltas:
             if play.delay_s:
                 await self._sleep(play.delay_s)

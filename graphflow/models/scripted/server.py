@@ -260,7 +260,7 @@ class _HttpConnection:
         if due is not None:
             await self._scripted_error(due)
             return
-        play = self._server.model.perform(request.messages, request.tools, request.options)
+        play = await self._server.model.performed(request.messages, request.tools, request.options)
         # Nothing was sent yet, so the error can have its real status.
         if play.error is not None and not play.deltas:
             await self._scripted_error(play.error)

@@ -45,7 +45,7 @@ async def answer(
                 taking, overdue, lambda: answer(host, thread_id, answers, by, audience, consumes=consumes)
             )
         try:
-            checked = check_answers(loaded.machine, answers, by)
+            checked = check_answers(loaded.machine, answers, by, host.documents.bounds)
         except AnswerRefused as refusal:
             raise await stale(taking.runs.store, thread_id, refusal) from None
         return await _answered(taking, loaded, checked, by, audience, consumes)
@@ -59,7 +59,9 @@ async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, audience:
         raise AnswerRefused(
             f"on_waiting='answer' needs exactly one open `ask`; open are {', '.join(kinds)}", code="answer_ambiguous"
         )
-    return await _answered(taking, loaded, check_answers(loaded.machine, text), None, audience)
+    return await _answered(
+        taking, loaded, check_answers(loaded.machine, text, bounds=taking.host.documents.bounds), None, audience
+    )
 
 
 async def _answered(

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.capabilities import By, person_of
 from graphflow.checkpoints import codec
-from graphflow.errors import AnswerRefused, CodecError
+from graphflow.errors import AnswerRefused, CodecError, LimitExceeded
 from graphflow.excerpts import excerpt_of
+from graphflow.graph.core.immutable import ATOMS
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
 from graphflow.graph.definition.types import show
@@ -45,14 +47,14 @@ class Answer(msgspec.Struct, frozen=True):
     """One of the kind's words, else `answered`."""
 
 
-def check_answers(machine: Machine, answers: Any, by: By = None) -> list[Answer]:
+def check_answers(machine: Machine, answers: Any, by: By = None, bounds: Bounds = DEFAULTS) -> list[Answer]:
     """The answers of a call, by interrupt id, or a bare one while exactly one interrupt is open.
 
     Raises:
-        AnswerRefused: nothing is open, an unknown id, several open for a bare answer, a value that does not fit, or a person who
-            may not decide.
+        AnswerRefused: nothing is open, an unknown id, several open for a bare answer, a value that does not fit or is too large, or a person
+            who may not decide.
     """
-    return [check_answer(machine, key, value, by) for key, value in answers_by_id(machine, answers).items()]
+    return [check_answer(machine, key, value, by, bounds) for key, value in answers_by_id(machine, answers).items()]
 
 
 def questions_of(machine: Machine) -> list[Interrupt]:
@@ -112,7 +114,7 @@ def _not_open(interrupt_id: str, open_: Iterable[str], hint: str = "") -> Answer
     )
 
 
-def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None) -> Answer:
+def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None, bounds: Bounds = DEFAULTS) -> Answer:
     """One answer for one id; see `check_answers`."""
     interrupt = machine.interrupts.get(interrupt_id)
     if interrupt is None:
@@ -120,6 +122,10 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None)
     if interrupt.kind in WAITS:
         raise _invalid(interrupt, f"it waits for a {interrupt.kind}, not for an answer")
     check_approver(machine, interrupt, person_of(by))
+    try:
+        bounds.check(value, f"the answer to {interrupt_id!r}", "answer with less, or raise it; the question stays open")
+    except LimitExceeded as error:
+        raise AnswerRefused(error.message, code=error.code, interruptId=interrupt_id, **error.detail) from None
     if _deeper(value, MAX_DEPTH):
         raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
     if (allowed := DECISIONS.get(interrupt.kind)) is not None:
@@ -144,10 +150,11 @@ def _deeper(value: Any, limit: int) -> bool:
     for _ in range(limit + 1):
         inner: list[Any] = []
         for item in level:
-            if isinstance(item, Mapping):
-                inner += item.values()
-            elif isinstance(item, list | tuple):
-                inner += item
+            if isinstance(item, list | tuple):
+                inner += () if ATOMS.issuperset(map(type, item)) else item
+            elif isinstance(item, Mapping):
+                values = item.values()
+                inner += () if ATOMS.issuperset(map(type, values)) else values
         if not inner:
             return False
         level = inner

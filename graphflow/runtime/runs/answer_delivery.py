@@ -69,7 +69,7 @@ async def take_from_queue(store: Checkpointer, executor: Executor, journal: Thre
     if executor.ending:
         return  # whoever has the thread next takes it
     try:
-        checked = check_answers(executor.machine, message.answers, message.person)
+        checked = check_answers(executor.machine, message.answers, message.person, executor.plan.bounds)
     except AnswerRefused as refusal:
         await refuse(store, entry, refusal)
         return

@@ -151,7 +151,7 @@ async def _feed(host: RunHost, runs: LiveRuns, thread_id: str, answers: Any, by:
     if executor.ending:
         return None
     try:
-        checked = check_answers(executor.machine, answers, by)
+        checked = check_answers(executor.machine, answers, by, executor.plan.bounds)
     except AnswerRefused as refusal:
         raise await stale(runs.store, thread_id, refusal) from None
     if tap is not None:

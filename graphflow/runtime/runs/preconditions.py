@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import GraphflowError, LimitExceeded, StateError, ThreadWaiting
+from graphflow.errors import GraphflowError, StateError, ThreadWaiting
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
@@ -17,7 +17,6 @@ from graphflow.graph.definition.budget import limits_of
 from graphflow.graph.definition.document import Budget
 from graphflow.graph.definition.types import show
 from graphflow.suggestions import choose
-from graphflow.value_size import size_of
 
 UNFINISHED = ("running", "waiting")
 """Statuses of a run that can be cancelled; `running` without a driver is one whose process died."""
@@ -30,9 +29,7 @@ def checked_input(plan: Plan, given: Any) -> Any:
         GraphflowError: `invalid_input`, it does not fit.
         LimitExceeded: it is too large.
     """
-    most = plan.bounds.value_bytes
-    if size_of(given, most) > most:
-        raise LimitExceeded("value_bytes", most, f"the input has more than {most:,} bytes")
+    plan.bounds.check(given, "the input")
     checker = plan.input_checker
     issues = checker.errors(given)
     if issues:

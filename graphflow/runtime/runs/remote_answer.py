@@ -128,7 +128,7 @@ async def hand_over(
     runs, loaded = host.need_runs(), await host.load(thread_id)
     store = runs.store
     try:
-        check_answers(loaded.machine, answers, by)
+        check_answers(loaded.machine, answers, by, host.documents.bounds)
     except AnswerRefused as refusal:
         raise await stale(store, thread_id, refusal) from None
     by_id = dict(answers_by_id(loaded.machine, answers))

@@ -22,7 +22,10 @@ async def deliver(
     Raises:
         ThreadNotFound: no such thread.
         GraphflowError: `nothing_to_resume` when the thread has no unfinished run.
+        LimitExceeded: the payload is too large.
     """
+    if position is None:
+        host.documents.bounds.check(signal.payload, f"the payload of signal {signal.name!r}")
     runs = host.runs
     if runs is None:
         raise GraphflowError("without a checkpointer no thread waits for a signal", code="nothing_to_resume")

@@ -67,6 +67,8 @@ def check_request(
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
     given = checked_input(plan, given)
+    plan.bounds.check(request.params, "what the run has as `params`")
+    plan.bounds.check(request.variables, "what the run has as `variables`")
     allowed = plan.document.per_request
     chosen = chosen_by(request, allowed) if request.model is not None or request.options else None
     if request.variables or allowed is not None:

@@ -93,6 +93,7 @@ class ServerLimits(AnswerData):
     window_runs: int
     """Runs of a chat that a model sees."""
     max_body_bytes: int
+    max_body_values: int
     max_upload_bytes: int
     max_requests_per_minute: int | None
     max_runs: int | None

@@ -31,6 +31,7 @@ def policies(context: ServiceContext, document: GraphDefinition) -> dict[str, An
             "holdMs": settings.tools.hold_ms,
             "windowRuns": settings.memory.chat_k,
             "maxBodyBytes": settings.server.max_body_bytes,
+            "maxBodyValues": settings.server.max_body_values,
             "maxUploadBytes": settings.uploads.max_bytes,
             "maxRequestsPerMinute": settings.server.max_requests_per_minute,
             "maxRuns": settings.server.max_runs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
@@ -138,7 +139,7 @@ async def chat(
         "chatId": chat_id,
         "chatName": title_of(loaded.row) or "",
         "rawMessages": _raw(loaded.machine.frames[ROOT].state.get("messages", ())) if raw_messages else None,
-        "events": [event_dict(event) for event in events],
+        "events": await asyncio.to_thread(list, map(event_dict, events)),
         "references": _references(events),
         **({} if older is None else {"cursor": older}),
     }

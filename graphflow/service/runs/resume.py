@@ -52,7 +52,7 @@ async def resume(
         if live is not None and answers and live.executor.machine.interrupts:
             executor = live.executor
             # All answers are checked before the first is given: a refused call changes nothing (E13).
-            checked = check_answers(executor.machine, answers, by)
+            checked = check_answers(executor.machine, answers, by, executor.plan.bounds)
             after = executor.seq
             feed_answers(executor, checked, by)
             return StartedRun(run=live, run_id=live.run_id, chat_id=thread_id, after=after)

@@ -28,6 +28,7 @@ _STATUS: dict[str, SubmitStatus] = {
     "answer_invalid": "invalid",
     "answer_forbidden": "invalid",
     "answer_ambiguous": "invalid",
+    "limit_exceeded": "invalid",
 }
 
 
@@ -133,7 +134,7 @@ async def _take(context: ServiceContext, request: SubmitRequest, request_id: str
 def answer_live(live: LiveRun, interrupt_id: str, payload: Any, event: RequestSubmit | None, by: Caller) -> None:
     """Checks an answer, then feeds it to the run that waits for it; one step for the event loop, so never twice."""
     executor = live.executor
-    checked = check_answer(executor.machine, interrupt_id, payload, by)
+    checked = check_answer(executor.machine, interrupt_id, payload, by, executor.plan.bounds)
     if event is not None:
         executor.emit(event)
     executor.answer(checked.interrupt_id, checked.value, checked.decision, by.name)
