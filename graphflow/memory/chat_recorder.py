@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from graphflow.checkpoints import input_references as inputs
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import read_events
 from graphflow.checkpoints.record_decoder import (
+    SLICE,
     Folded,
     RecordBody,
     decode_bodies,
@@ -36,6 +37,7 @@ from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
 from graphflow.runtime.history.stored_events import LEAST_PAGE, PAGE, Chain, records_of_run, settled
 from graphflow.runtime.runs.live_runs import LiveRun
 
+T = TypeVar("T")
 SystemOf = Callable[[str | None], Awaitable[Mapping[str, Any] | None]]
 """Hash of a document → the system prompt and tools of its model."""
 
@@ -148,7 +150,7 @@ class ChatRecorder:
                 agent_key = None if row is None else row.facts.agent_key
                 run = await _run_at(store, chat_id, run_id, checkpoint_id, agent_key)
                 if run is not None:
-                    record = record_of(run, action_tools=self._action_tools)
+                    record = await asyncio.to_thread(record_of, run, action_tools=self._action_tools)
                     lines.append((record, known.get(run_id, newest)))
             told = {record["runId"] for record, _ in lines}
             # Pruning removes records, not the conversation: their lines exist nowhere else.
@@ -180,14 +182,14 @@ async def read_run(
     """
     records = await records_of_run(store, chat_id, chain, run_id)
     bodies = await decode_bodies(records)
-    status = _status(bodies)
+    status = await _beside(bodies, _status, bodies)
     if status is None:
         return None
     counts = [body.counts.get((ROOT, "messages"), 0) for body in bodies]
     # The run's messages are the newest entries of the log, so only those are read.
     start = entries - sum(counts)
     rows = await store.read_items(chain, ROOT, "messages", entries, start=start) if entries > start else []
-    messages = _appended([decode_entry(row) for row in rows], counts)
+    messages = await _beside(bodies, _appended, map(decode_entry, rows), counts)
     events = await _events_of(store, chain, records, bodies)
     parts = [
         RunPart(at=body.at, messages=tuple(new), events=tuple(told))
@@ -195,6 +197,11 @@ async def read_run(
     ]
     given = _input(bodies, parts)
     return RunFacts(chat_id=chat_id, run_id=run_id, status=status, parts=tuple(parts), agent_key=agent_key, input=given)
+
+
+async def _beside(bodies: Sequence[RecordBody], compute: Callable[..., T], *given: Any) -> T:
+    """What is computed from a run's records: in a thread, if they are many."""
+    return compute(*given) if len(bodies) <= SLICE else await asyncio.to_thread(compute, *given)
 
 
 def _status(bodies: Sequence[RecordBody]) -> Ended | None:
@@ -205,7 +212,7 @@ def _status(bodies: Sequence[RecordBody]) -> Ended | None:
     return None if end is None else _ENDS[type(end)]
 
 
-def _appended(entries: Sequence[Any], counts: Sequence[int]) -> list[list[Message]]:
+def _appended(entries: Iterable[Any], counts: Sequence[int]) -> list[list[Message]]:
     """The messages of each record. A message that replaces another of the run takes its position."""
     out: list[list[Message]] = []
     places: dict[str, tuple[int, int]] = {}

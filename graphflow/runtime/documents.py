@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +21,10 @@ from graphflow.graph.validation.model_prices import unpriced
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.checked_document import CheckedDocument
+
+
+INLINE_NODES = 200
+"""A larger document takes longer to build than a run may keep the event loop."""
 
 
 class Documents:
@@ -44,6 +50,11 @@ class Documents:
             self._newest = build_plan(self.checked(), self._kinds, bounds=self.bounds)
             self._plans[self._newest.digest] = self._newest
         return self._newest
+
+    async def build(self) -> None:
+        """Builds the newest version, so that `newest` has it; a large one in a thread."""
+        if self._newest is None and len(self.checked().document.nodes) > INLINE_NODES:
+            await asyncio.to_thread(self.newest)
 
     def checked(self) -> CheckedDocument:
         """The document with its warnings; checks it first if that has not happened."""
@@ -84,7 +95,9 @@ class Documents:
             if self._store is None:
                 raise StoreError(f"without a checkpointer there is no document {digest}")
             checked = await stored_document(self._store, digest)
-            plan = self._plans[digest] = build_plan(checked, self._kinds, bounds=self.bounds)
+            build = partial(build_plan, checked, self._kinds, bounds=self.bounds)
+            large = len(checked.document.nodes) > INLINE_NODES
+            plan = self._plans[digest] = await asyncio.to_thread(build) if large else build()
         return plan
 
     def function(self, use: str, plan: Plan) -> NodeFunction | None:

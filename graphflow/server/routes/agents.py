@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -40,6 +41,7 @@ async def agents(request: Request, tag: str | None = None, q: str | None = None)
 @router.get("/agent", summary="Get an agent")
 async def agent(request: Request, key: Annotated[str, Query(alias="agentKey")]) -> Response:
     """One agent in full, with its compiled graph and the policies that its runs are held to."""
-    found = service.agent(application(request), key)
+    # Laying out a graph of thousands of nodes takes a second.
+    found = await asyncio.to_thread(service.agent, application(request), key)
     found["policies"]["request"] = [to_camel(name) for name in QueryBody.model_fields if name not in IDENTITY]
     return success(found)
