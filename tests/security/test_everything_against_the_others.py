@@ -208,7 +208,9 @@ async def serving(
 @pytest.mark.campaign
 async def test_no_route_keeps_the_loop_with_whatever_field_of_it(tmp_path: Path) -> None:
     async with serving(tmp_path, {}) as (server, client, application):
-        asked = [("get", page, {}) for page in PAGES] + [*requests_of(create_app(application).openapi())]
+        asked: list[tuple[str, str, dict[str, Any]]] = [("get", page, {}) for page in PAGES] + [
+            *requests_of(create_app(application).openapi())
+        ]
         for method, url, given in asked[: len(PAGES) + 60]:
             await sent(client, method, url, {} if method == "delete" else given)  # what is loaded once is loaded
         for method, url, given in asked:
