@@ -23,6 +23,7 @@ from graphflow.graph.engine.announcements import After, count_after, events_afte
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import Scheduler
 from graphflow.graph.engine.state_bound import StateBound
+from graphflow.graph.engine.suspension import NodeRunOver
 from graphflow.value_size import size_of
 
 if TYPE_CHECKING:
@@ -49,26 +50,73 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="graphflow-join")
 
 
-class Apart:
-    """What a tick leads to, computed in a thread."""
+class BesideTheLoop:
+    """Ticks that a thread computes while the event loop turns; they take effect in the order in which they came.
 
-    __slots__ = ("_compute", "_future", "failure")
+    The machine stays as it is until then: whatever feeds a tick meanwhile waits.
 
-    def __init__(self, compute: Callable[[AnyTick], Any], tick: AnyTick) -> None:
-        self._compute = partial(compute, tick)
-        self._future = _pool().submit(copy_context().run, self._compute)
+    Args:
+        compute: what a tick leads to; changes nothing.
+    """
+
+    __slots__ = ("_compute", "_now", "_run")
+
+    def __init__(self, run: Run, compute: Callable[[AnyTick], Any]) -> None:
+        self._run, self._compute = run, compute
+        self._now: _Computing | None = None
+        run.feed_apart = self.feed
+
+    @property
+    def busy(self) -> bool:
+        """Whether a tick is being computed."""
+        return self._now is not None
+
+    async def feed(self, tick: AnyTick) -> None:
+        """As `Executor.feed`."""
+        if self._run.error is not None:
+            raise self._run.error
+        self.settle(tick)
+        now = self._now = _Computing(partial(self._compute, tick))
+        await asyncio.wait((asyncio.wrap_future(now.future),))
+        if self._now is now:
+            self.settle()
+        if now.failure is not None:
+            raise now.failure
+
+    def settle(self, tick: AnyTick | None = None) -> None:
+        """Performs what is being computed, once it is there.
+
+        Args:
+            tick: what comes after it.
+
+        Raises:
+            NodeRunOver: it has ended the node run whose tick comes after it.
+        """
+        now, self._now = self._now, None
+        if now is None:
+            return
+        run, number = self._run, getattr(tick, "frame", None)
+        before = None if number is None else run.machine.frames.get(number)
+        if (computed := now.result()) is not None:
+            run.perform(*computed)
+        if number is not None and run.machine.frames.get(number) is not before:
+            raise NodeRunOver(f"the node run of frame {number} has ended; nothing takes its {type(tick).__name__}")
+
+
+class _Computing:
+    __slots__ = ("_compute", "failure", "future")
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute = compute
+        self.future = _pool().submit(copy_context().run, compute)
         self.failure: Exception | None = None
         """Why the tick has no effect, once `result` has been asked for."""
 
-    async def wait(self) -> None:
-        """Returns once it is computed, here or by another's `result`."""
-        await asyncio.wait((asyncio.wrap_future(self._future),))
-
     def result(self) -> Any:
-        """What was computed, awaited if need be; None with a `failure`."""
+        """What was computed; None with a `failure`."""
         try:
             # Others may keep the thread: what has not begun is computed at once.
-            return self._compute() if self._future.cancel() else self._future.result()
+            return self._compute() if self.future.cancel() else self.future.result()
         except Exception as failure:  # noqa: BLE001 - raised to the node whose tick it is
             self.failure = failure
             return None

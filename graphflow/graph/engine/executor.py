@@ -32,7 +32,7 @@ from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Deadline, Expired, Signalled
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
-from graphflow.graph.engine.commits import Apart, Commits, is_large
+from graphflow.graph.engine.commits import BesideTheLoop, Commits, is_large
 from graphflow.graph.engine.light_event import turns
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.ports import Logged
@@ -58,13 +58,13 @@ class Executor:
 
     def __init__(self, run: Run, *, hold_ms: int = HOLD_MS, checkpoint_id: str | None = None) -> None:
         self.run, self.events = run, run.events
-        run.feed, run.feed_apart = self.feed, self.feed_apart
-        self._apart: Apart | None = None  # a tick that a thread computes
+        run.feed, run.perform = self.feed, self._perform
         run.events.most, run.events.on_most = run.plan.bounds.events, self._exceed_events
         self.waiters = AnswerWaiters(run, hold_ms)
         self.runs = NodeRuns(run, self.waiters)
         self.tasks = Scheduler(run, self.runs, self.waiters)
         self.commits = Commits(run, self.tasks, checkpoint_id)
+        self.beside = BesideTheLoop(run, self.commits.compute)
         self.timers = Timers(run, self.runs)
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
@@ -100,7 +100,7 @@ class Executor:
         """Whether this epoch takes no more ticks; an answer must then load the thread again."""
         if self.run.closed or self.error is not None:
             return True
-        if self.tasks.loop is None or self._apart is not None:
+        if self.tasks.loop is None or self.beside.busy:
             return False
         status = self.machine.status
         # A waiting run still takes answers while the process holds it.
@@ -150,25 +150,11 @@ class Executor:
             StoreError: an earlier commit failed.
         """
         run = self.run
-        if self._apart is not None:
-            self._take_apart()  # it came first
+        if self.beside.busy:
+            self.beside.settle(tick)
         if run.error is not None:
             raise run.error
         self._perform(*self.commits.compute(tick))
-
-    async def feed_apart(self, tick: AnyTick) -> None:
-        """As `feed`, computed in a thread while the event loop turns; a tick fed meanwhile waits, and takes effect after it."""
-        apart = self._apart = Apart(self.commits.compute, tick)
-        await apart.wait()
-        if self._apart is apart:
-            self._take_apart()
-        if apart.failure is not None:
-            raise apart.failure
-
-    def _take_apart(self) -> None:
-        apart, self._apart = self._apart, None
-        if apart is not None and (computed := apart.result()) is not None:
-            self._perform(*computed)
 
     def _perform(self, machine: Machine, commands: list[Command], prepared: Any) -> None:
         run, commit = self.run, commands[0]
@@ -279,7 +265,7 @@ class Executor:
         self.adopt()
         try:
             if first is not None:
-                await self.feed_apart(first) if is_large(first) else self.feed(first)
+                await self.beside.feed(first) if is_large(first) else self.feed(first)
             if self.left:
                 self.leave()
             await self._loop()
@@ -423,7 +409,7 @@ class Executor:
 
     def cancel(self) -> None:
         """Ends the run: every node, block and question; the last checkpoint stays."""
-        self._take_apart()
+        self.beside.settle()
         if self.run.closed or self.machine.status not in ("running", "waiting"):
             return
         partials = self.runs.partials("cancelled")

@@ -37,7 +37,7 @@ class Run:
 
     __slots__ = (
         "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "feed_apart", "ids", "journal", "lease", "lineage",
-        "machine", "pending", "plan", "resting", "room", "services", "thread_id", "usage", "used",
+        "machine", "pending", "perform", "plan", "resting", "room", "services", "thread_id", "usage", "used",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +79,8 @@ class Run:
         self.feed: Callable[[AnyTick], None] = _over
         """The executor's, while it drives the run."""
         self.feed_apart: Callable[[AnyTick], Awaitable[None]] = _over
+        self.perform: Callable[..., None] = _over
+        """Makes what a tick leads to so."""
         self.usage: MutableMapping[int, dict[str, Any]] = {}
         """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never
         changed in place; `copied` shares the unchanged parts of a large one."""
@@ -95,7 +97,8 @@ class Run:
         is late in a busy process.
         """
         self.closed = True
-        self.feed, self.feed_apart, self.lease, self.events.on_most = _over, _over, None, None
+        self.feed, self.feed_apart, self.perform = _over, _over, _over
+        self.lease, self.events.on_most = None, None
 
     # --- usage that no record holds yet
 

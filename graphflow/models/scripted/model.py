@@ -167,7 +167,7 @@ class ScriptedModel:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions | None = None
     ) -> Performance:
         """As `perform`; what is long is looked through in a thread."""
-        if sum(len(message.content) for message in messages) <= INLINE_CHARACTERS:
+        if sum(len(message.text) for message in messages) <= INLINE_CHARACTERS:
             return self.perform(messages, tools, options)
         return await asyncio.to_thread(self.perform, messages, tools, options)
 
