@@ -8,9 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphflow.errors import LimitExceeded
-from graphflow.value_size import size_of
-
 MIB = 1024 * 1024
 
 
@@ -49,21 +46,6 @@ class Bounds:
         "events",
     )
     tool_output_bytes: int = _bound(MIB, "Largest output of a tool; a longer one is cut, with a note that says so.")
-
-    def check(self, value: Any, what: str, next_step: str = "send less, or raise it") -> None:
-        """Refuses a value that is larger than `value_bytes`.
-
-        Args:
-            what: it and where it stands, for the message.
-
-        Raises:
-            LimitExceeded: it is.
-        """
-        most = self.value_bytes
-        # What holds itself many times over is not counted to its end.
-        if (size := size_of(value, counted := 4 * most)) > most:
-            told = f"{size:,}" if size <= counted else f"more than {counted:,}"
-            raise LimitExceeded("value_bytes", most, f"{what} has {told} bytes", next_step)
 
 
 DEFAULTS = Bounds()

@@ -36,7 +36,9 @@ from typing import Any
 
 import msgspec
 
+from graphflow.bounds import Bounds
 from graphflow.json_data import plain
+from graphflow.value_size import size_of
 
 ERROR_CODES: dict[str, str] = {
     "invalid_definition": "A document or agent file breaks a rule; nothing of it runs.",
@@ -246,6 +248,22 @@ class LimitExceeded(NodeFailed):
         super().__init__(
             f"{message}; the setting {setting} allows {limit:,}: {next_step}", setting=setting, limit=limit
         )
+
+
+def check_size(value: Any, bounds: Bounds, what: str, next_step: str = "send less, or raise it") -> None:
+    """Refuses a value that is larger than `value_bytes`.
+
+    Args:
+        what: it and where it stands, for the message.
+
+    Raises:
+        LimitExceeded: it is.
+    """
+    most = bounds.value_bytes
+    # What holds itself many times over is not counted to its end.
+    if (size := size_of(value, counted := 4 * most)) > most:
+        told = f"{size:,}" if size <= counted else f"more than {counted:,}"
+        raise LimitExceeded("value_bytes", most, f"{what} has {told} bytes", next_step)
 
 
 class ModelError(NodeFailed):

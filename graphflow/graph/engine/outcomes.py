@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphflow.bounds import Bounds
-from graphflow.errors import CodecError, NodeFailed, text_of
+from graphflow.errors import CodecError, NodeFailed, check_size, text_of
 from graphflow.graph.core.machine import Operation
 from graphflow.graph.engine.suspension import OutcomeUnknown
 
@@ -108,7 +108,7 @@ def bounded(done: Operation, node: str, key: str, bounds: Bounds) -> Any:
     """
     result = result_of(done)
     if done.kind == "once":
-        bounds.check(result, f"the result of step {key!r} of node {node!r}", "return less, or raise it")
+        check_size(result, bounds, f"the result of step {key!r} of node {node!r}", "return less, or raise it")
     return result
 
 

@@ -11,7 +11,7 @@ import msgspec
 from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.capabilities import By, person_of
 from graphflow.checkpoints import codec
-from graphflow.errors import AnswerRefused, CodecError, LimitExceeded
+from graphflow.errors import AnswerRefused, CodecError, LimitExceeded, check_size
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ATOMS
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
@@ -123,7 +123,9 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None,
         raise _invalid(interrupt, f"it waits for a {interrupt.kind}, not for an answer")
     check_approver(machine, interrupt, person_of(by))
     try:
-        bounds.check(value, f"the answer to {interrupt_id!r}", "answer with less, or raise it; the question stays open")
+        check_size(
+            value, bounds, f"the answer to {interrupt_id!r}", "answer with less, or raise it; the question stays open"
+        )
     except LimitExceeded as error:
         raise AnswerRefused(error.message, code=error.code, interruptId=interrupt_id, **error.detail) from None
     if _deeper(value, MAX_DEPTH):

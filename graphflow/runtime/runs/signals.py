@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound
+from graphflow.errors import GraphflowError, ThreadBusy, ThreadNotFound, check_size
 from graphflow.runtime.queue_codec import Signal, decode_queued, encode_queued
 from graphflow.runtime.runs.concurrency import Audience, take
 from graphflow.runtime.runs.live_runs import LiveRun, LiveRuns, PreparedRun
@@ -25,7 +25,7 @@ async def deliver(
         LimitExceeded: the payload is too large.
     """
     if position is None:
-        host.documents.bounds.check(signal.payload, f"the payload of signal {signal.name!r}")
+        check_size(signal.payload, host.documents.bounds, f"the payload of signal {signal.name!r}")
     runs = host.runs
     if runs is None:
         raise GraphflowError("without a checkpointer no thread waits for a signal", code="nothing_to_resume")

@@ -15,7 +15,7 @@ import msgspec
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
-from graphflow.errors import GraphflowError, ThreadBusy
+from graphflow.errors import GraphflowError, ThreadBusy, check_size
 from graphflow.events import ChatStart, RunStart
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Machine
@@ -67,8 +67,8 @@ def check_request(
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
     given = checked_input(plan, given)
-    plan.bounds.check(request.params, "what the run has as `params`")
-    plan.bounds.check(request.variables, "what the run has as `variables`")
+    check_size(request.params, plan.bounds, "what the run has as `params`")
+    check_size(request.variables, plan.bounds, "what the run has as `variables`")
     allowed = plan.document.per_request
     chosen = chosen_by(request, allowed) if request.model is not None or request.options else None
     if request.variables or allowed is not None:
