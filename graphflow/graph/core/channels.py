@@ -236,9 +236,7 @@ class StateSchema:
         """None: the top-level types say all, and a write costs no more."""
         self._plain = {c.key: _plain_types(c) for c in self.channels.values() if c.reduce == "replace"}
         """Key → types whose values replace the old one as they are."""
-        self._appended: dict[str, frozenset[type]] = {
-            c.key: FROZEN for c in self.channels.values() if c.reduce == "append"
-        }
+        self._appended = {c.key: FROZEN for c in self.channels.values() if c.reduce == "append"}
         """Key → types whose values become items of the log as they are."""
         for key, types in () if rules is None else rules.passes.items():
             for table in (self._plain, self._appended):
