@@ -14,7 +14,7 @@ import msgspec
 
 from graphflow.content import Content, content_from_wire, part_misfit, part_to_wire, text_of
 from graphflow.excerpts import excerpt_of
-from graphflow.value_size import Opaque
+from graphflow.value_size import HiddenFields
 
 
 class ProviderState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,11 +29,11 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     model: str
     """The model that was asked for."""
     data: Any
-    """The provider's own fields, merged over the stream and otherwise unchanged: given as a dict, kept as `Opaque`."""
+    """The provider's own fields, merged over the stream and otherwise unchanged: given as a dict, kept as `HiddenFields`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.data, Mapping):
-            msgspec.structs.force_setattr(self, "data", Opaque(self.data))
+            msgspec.structs.force_setattr(self, "data", HiddenFields(self.data))
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -171,9 +171,9 @@ def misfit(message: Message | ToolCall) -> str | None:
 def _state_misfit(state: ProviderState) -> str | None:
     stamp: tuple[Any, Any] = (state.provider, state.model)
     if not all(isinstance(name, str) for name in stamp):
-        return f"provider and model must be text, not {stamp!r:.80}"
+        return f"provider and model must be text, not {excerpt_of(stamp)}"
     data: Any = state.data
-    if isinstance(data, Opaque) and all(type(name) is str for name in data.fields):
+    if isinstance(data, HiddenFields) and all(type(name) is str for name in data.fields):
         return None
     return "data must be an object"
 

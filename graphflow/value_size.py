@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 
-class Opaque:
+class HiddenFields:
     """Fields that are shown to nobody: whoever writes a value for people, as JSON or as text, gets their size and a digest.
 
     Not a mapping, so that nothing looks inside by itself.
@@ -23,7 +23,7 @@ class Opaque:
         self.fields = fields
 
     def __eq__(self, other: object) -> bool:
-        return self.fields == other.fields if isinstance(other, Opaque) else NotImplemented
+        return self.fields == other.fields if isinstance(other, HiddenFields) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -92,7 +92,7 @@ def size_of(value: Any, limit: int) -> int:
                 total += _add(value, rest)
         else:
             total += _NUMBER
-            if type(value) is Opaque:
+            if type(value) is HiddenFields:
                 rest.append(value.fields)
             elif is_dataclass(value):
                 rest += list(getattr(value, "__dict__", {}).values())

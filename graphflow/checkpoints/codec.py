@@ -39,7 +39,7 @@ from graphflow.messages import (
     ToolMessage,
     misfit,
 )
-from graphflow.value_size import Opaque
+from graphflow.value_size import HiddenFields
 
 __all__ = ["EXTENSIONS", "FORMATS", "decode", "encode", "encode_parts", "register", "storable"]
 
@@ -84,7 +84,7 @@ MAX_DEPTH = 100
 
 def _inside(value: Any) -> Any:
     """The fields of an opaque value: they are shown to nobody, but stored."""
-    if type(value) is Opaque:
+    if type(value) is HiddenFields:
         return value.fields
     raise TypeError(f"{type(value).__name__} can't be packed")  # never: the walk has looked at every value
 
@@ -327,7 +327,7 @@ class _Careful:
             return Ext(code, _pack([kind.__name__, self.walk(fields, _deeper(depth))]))
         if kind in _SCALARS:
             return value
-        if kind is Opaque:
+        if kind is HiddenFields:
             return self.walk(value.fields, depth)
         writer = _WRITERS.get(kind)
         return _registered(value, depth, self.walk) if writer is None else writer(value, depth, self.walk)

@@ -129,14 +129,20 @@ class _Held:
     def _add(self, item: Any, place: Ref) -> None:
         # Keyed by kind or call id as well: the same text may stand in two places, and each event refers to its own.
         if isinstance(item, AIMessage):
-            self.texts["content", item.text] = [*place, _text_field(item)]
+            self._add_text("content", item, place)
             self.texts["reasoning", item.reasoning] = [*place, "reasoning"]
             for position, call in enumerate(item.tool_calls):
                 self.texts[call.id, call.arguments] = [*place, position]
         elif isinstance(item, ToolMessage):
-            self.texts[f"result:{item.tool_call_id}", item.text] = [*place, _text_field(item)]
+            self._add_text(f"result:{item.tool_call_id}", item, place)
         elif isinstance(item, HumanMessage):
-            self.texts["query", item.text] = [*place, _text_field(item)]
+            self._add_text("query", item, place)
+
+    def _add_text(self, kind: str, message: Message, place: Ref) -> None:
+        if isinstance(message.content, str):
+            self.texts[kind, message.content] = [*place, "content"]
+        else:
+            self.texts[kind, message.text] = [*place, "text"]
 
     def reference(self, event: Event) -> tuple[str, Ref] | None:
         """(field, reference) of an event's long text, if the state holds it."""
@@ -153,11 +159,6 @@ class _Held:
         else:
             return None
         return None if found is None else (field, found)
-
-
-def _text_field(message: Message) -> str:
-    """The field that is the message's text: its `content`, if that has no parts."""
-    return "content" if isinstance(message.content, str) else "text"
 
 
 def _fields(event: Event, held: _Held) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         rule = _RULES.get(error["type"], "is not valid").format_map(error.get("ctx", {}))
         if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
             rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
-        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {excerpt_of(error['input'])}")
+        out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {shown(error['input'])}")
     return out
 
 

@@ -13,6 +13,7 @@ from graphflow.cli.options import AsJson
 from graphflow.cli.startup import settings_of
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, say, say_json, say_table, stop
+from graphflow.excerpts import excerpt_of
 
 if TYPE_CHECKING:
     from graphflow.models.model_data import ModelFacts
@@ -60,7 +61,7 @@ def show_model(
     found = canonical_name(model)
     facts = data.models.get(found)
     if facts is None:
-        stop(exits.USAGE, f"nothing is known of model {model!r:.100}; {choose(model, sorted(data.models))}")
+        stop(exits.USAGE, f"nothing is known of model {excerpt_of(model)}; {choose(model, sorted(data.models))}")
     row: Any = as_rows({found: facts})[found]
     if as_json:
         say_json({"model": found, **row})

@@ -306,8 +306,10 @@ class Executor:
                 # Waits for half of them and not for one: otherwise every further node would wait again.
                 elif len(run.pending) > MAX_UNACKNOWLEDGED:
                     await commits.acknowledged(MAX_UNACKNOWLEDGED // 2)
-                elif len(tasks.ready) == 1 and not (
-                    tasks.running or sleepers or run.machine.interrupts or tasks.makes_room()
+                elif (
+                    len(tasks.ready) == 1
+                    and not (tasks.running or sleepers or run.machine.interrupts)
+                    and (len(run.machine.frames) == 1 or not tasks.makes_room())
                 ):
                     # Nothing else can become ready while it runs.
                     if not mine and not turn.begin():

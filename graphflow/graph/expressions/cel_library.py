@@ -23,7 +23,7 @@ from uuid import UUID
 
 import msgspec
 
-from graphflow.value_size import Opaque
+from graphflow.value_size import HiddenFields
 
 VARIABLE_LETTERS = {"dyn": "d", "int": "i", "double": "f", "string": "s", "bool": "b", "list": "l", "map": "m"}
 """CEL type → first letter of the variables that have it."""
@@ -272,7 +272,7 @@ def _other(value: Any) -> Any:
             return [to_cel(item) for item in value]
         case Decimal():
             return float(value)
-        case UUID() | Opaque():
+        case UUID() | HiddenFields():
             return str(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()

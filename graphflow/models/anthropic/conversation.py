@@ -30,7 +30,7 @@ _UNANSWERED = "This call has no result: it was interrupted."
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
-class Conversation:
+class RequestTurns:
     """The system prompt and the turns of one request."""
 
     def __init__(self, replay: Replay, messages: Sequence[Message], *, signed: bool, warn: Callable[..., None]) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.messages import Message
 from graphflow.models.anthropic.claude_rules import ClaudeRule
-from graphflow.models.anthropic.conversation import Conversation
+from graphflow.models.anthropic.conversation import RequestTurns
 from graphflow.models.anthropic.schema import input_schema, structured_schema
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 from graphflow.models.profiles import Profile
@@ -42,7 +42,7 @@ class RequestWriter:
 
     def fields(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> dict[str, Any]:
         """The request's fields."""
-        talk = Conversation(self._replay, messages, signed=self._rule.signed, warn=self._warn)
+        talk = RequestTurns(self._replay, messages, signed=self._rule.signed, warn=self._warn)
         body: dict[str, Any] = {
             "model": self._replay.model,
             "max_tokens": options.max_tokens or self._max_tokens,
@@ -73,7 +73,7 @@ class RequestWriter:
             body["output_config"] = {"format": {"type": "json_schema", "schema": closed}}
         return closed is not None
 
-    def _offer(self, talk: Conversation, tools: Sequence[ToolSpec], options: ChatOptions) -> dict[str, Any]:
+    def _offer(self, talk: RequestTurns, tools: Sequence[ToolSpec], options: ChatOptions) -> dict[str, Any]:
         if not tools:
             if not talk.called:
                 return {}
@@ -96,7 +96,7 @@ class RequestWriter:
             choice = (choice or {"type": "auto"}) | {"disable_parallel_tool_use": not options.parallel_tool_calls}
         return body if choice is None else body | {"tool_choice": choice}
 
-    def _think(self, talk: Conversation, options: ChatOptions, body: dict[str, Any]) -> None:
+    def _think(self, talk: RequestTurns, options: ChatOptions, body: dict[str, Any]) -> None:
         effort = _COMPUTE.get(options.compute or "")
         if effort is None or self._rule.thinking == "none":
             return
