@@ -39,7 +39,38 @@ def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
+def event(kind: str, **fields: object) -> bytes:
+    """One event of the Responses API."""
+    data = {"type": kind, "sequence_number": 7, **fields}
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+def response_body(chunks: int) -> list[bytes]:
+    at = {"content_index": 0, "item_id": "msg_68af0f9b1c7081", "output_index": 0, "logprobs": []}
+    return [
+        event("response.output_text.delta", delta=f" {WORDS[i % 13]}", obfuscation="xT9hFq2", **at)
+        for i in range(chunks)
+    ]
+
+
+def end(kind: str) -> bytes:
+    """What follows the deltas."""
+    if kind == "responses":
+        usage = {
+            "input_tokens": 1,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 1,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 2,
+        }
+        response = {"id": "r", "object": "response", "status": "completed", "output": [], "usage": usage}
+        return event("response.completed", response=response)
+    return chunk({}, "tool_calls" if kind == "tool" else "stop") + b"data: [DONE]\n\n"
+
+
 def body(kind: str, chunks: int) -> list[bytes]:
+    if kind == "responses":
+        return response_body(chunks)
     if kind == "tool":
         out = [
             chunk(
@@ -64,7 +95,7 @@ def body(kind: str, chunks: int) -> list[bytes]:
 
 
 async def serve() -> None:
-    """Answers `/{kind}/{chunks}/{block}/chat/completions`; prints its port."""
+    """Answers `/{kind}/{chunks}/{block}/…`; prints its port."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -83,7 +114,7 @@ async def serve() -> None:
                 await writer.drain()
                 if block == "1":
                     await asyncio.sleep(0)
-            tail = chunk({}, "tool_calls" if kind == "tool" else "stop") + b"data: [DONE]\n\n"
+            tail = end(kind)
             writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(tail), tail))
         writer.close()
 
@@ -107,11 +138,13 @@ async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.models.profiles import Profile
     from graphflow.models.provider import Provider
     from graphflow.models.remote.transport import HttpxTransport
+    from graphflow.models.responses.model import ResponsesModel
 
     transport = HttpxTransport()
 
     async def stream(url: str) -> int:
-        model = OpenAICompatibleModel(Provider(key="bench", profile=Profile(), base_url=url), "m", transport=transport)
+        protocol = ResponsesModel if _kind(url) == "responses" else OpenAICompatibleModel
+        model = protocol(Provider(key="bench", profile=Profile(), base_url=url), "m", transport=transport)
         count = 0
         async for _ in model.stream([HumanMessage(content="go")]):
             count += 1
@@ -130,6 +163,10 @@ async def openai_client() -> AsyncIterator[Stream]:
         async def stream(url: str) -> int:
             client.base_url = url
             count = 0
+            if _kind(url) == "responses":
+                async for part in await client.responses.create(model="m", input="go", stream=True):
+                    count += part.type == "response.output_text.delta"
+                return count
             messages = [{"role": "user", "content": "go"}]
             chunks = await client.chat.completions.create(model="m", messages=messages, stream=True)
             async for part in chunks:
@@ -152,8 +189,9 @@ async def httpx_client() -> AsyncIterator[Stream]:
             count = 0
             async with client.stream("POST", f"{url}/chat/completions", json={}) as response:
                 async for line in response.aiter_lines():
-                    if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["delta"]:
-                        count += 1
+                    if line.startswith("data: {"):
+                        data = json.loads(line[6:])
+                        count += bool(data.get("delta") if "type" in data else data["choices"][0]["delta"])
             return count
 
         yield stream
@@ -181,6 +219,10 @@ CLIENTS: dict[str, Callable[[], AbstractAsyncContextManager[Stream]]] = {
     "httpx-json": httpx_client,
     "httpx-raw": raw_client,
 }
+
+
+def _kind(url: str) -> str:
+    return url.rsplit("/", 3)[1]
 
 
 def _chunks(url: str) -> int:
@@ -231,7 +273,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
     try:
         figures: dict[str, dict[str, float]] = {name: {} for name in workers}
-        for kind in ("text", "reasoning", "tool"):
+        for kind in ("text", "reasoning", "tool", "responses"):
             for name in workers:
                 once(name, kind)  # imports, first connection
             got: dict[str, list[float]] = {name: [] for name in workers}
@@ -249,7 +291,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 def show(figures: dict[str, dict[str, float]], options: argparse.Namespace) -> None:
     print(f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds")
-    for kind in ("text", "reasoning", "tool"):
+    for kind in ("text", "reasoning", "tool", "responses"):
         sdk = figures.get("openai", {}).get(f"{kind}_us")
         for name, by_kind in figures.items():
             value = by_kind[f"{kind}_us"]

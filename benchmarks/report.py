@@ -150,7 +150,7 @@ TABLES: dict[str, list[Column]] = {
     "install": [("Distributions", "distributions"), ("MB", "megabytes")],
     "model_client": [
         ("CPU µs per chunk of text", "text_us"), ("CPU µs per chunk of reasoning", "reasoning_us"),
-        ("CPU µs per chunk of a tool call", "tool_us"),
+        ("CPU µs per chunk of a tool call", "tool_us"), ("CPU µs per event of the Responses API", "responses_us"),
     ],
 }  # fmt: skip
 
