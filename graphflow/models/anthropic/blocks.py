@@ -89,7 +89,7 @@ def written(message: AIMessage, calls: Sequence[Wire], state: Mapping[str, Any] 
     thought = state.get("thinking")
     texts = _Pieces(message.text, content, "text")
     thoughts = _Pieces(message.reasoning if thought is AS_REASONING else str(thought or ""), content, "thinking")
-    answered = {b.get("tool_use_id") for b in content if isinstance(b, dict)}
+    answered = [b.get("tool_use_id") for b in content if isinstance(b, dict)]
     out: list[Wire] = []
     rest = list(calls)
     for block in content:
@@ -103,7 +103,7 @@ def written(message: AIMessage, calls: Sequence[Wire], state: Mapping[str, Any] 
         elif kind == "tool_use":
             out += [rest.pop(0)] if rest else []
         # What the provider's own tool was asked, without its result, is refused.
-        elif kind is not None and (kind not in _ASKING or block.get("id") in answered):
+        elif isinstance(kind, str) and (kind not in _ASKING or block.get("id") in answered):
             out.append(block)
     return [*out, *_text(texts.rest()), *rest]
 

@@ -98,7 +98,7 @@ class _PausingTurn(Exchange):
         if self.ended and isinstance(out[-1], Finish) and out[-1].raw_reason == "pause_turn":
             reader = self._reader
             assert isinstance(reader, MessageReader)
-            if self._pauses < _MOST_PAUSES and not reader.calls:
+            if self._pauses < _MOST_PAUSES and not reader.call_count:
                 out = [delta for delta in out if not isinstance(delta, Finish | StateDelta)]
                 try:
                     await self._go_on(reader)
@@ -114,7 +114,8 @@ class _PausingTurn(Exchange):
         await self.drain()
         await self.aclose()
         turn = {"role": "assistant", "content": wire_blocks(paused.blocks)}
-        self._body = encode_body(self._fields | {"messages": [*self._fields["messages"], turn]})
+        place = {"container": paused.container} if paused.container else {}
+        self._body = encode_body(self._fields | {"messages": [*self._fields["messages"], turn]} | place)
         self._new_reader = lambda: self._model.reader(self._messages, paused=paused)
         await self.open()
 

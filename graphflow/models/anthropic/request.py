@@ -58,13 +58,12 @@ class RequestWriter:
         body |= self._offer(talk, tools, options)
         self._think(talk, options, body)
         self._sample(options, body)
-        knobs = self._profile.knobs
-        own = dict(knobs.always)
+        if tools:
+            _mark(body)
+        own = dict(self._profile.knobs.always)
         # Tools that the provider runs stand beside ours.
         if isinstance(own.get("tools"), list):
             own["tools"] = [*own["tools"], *body.get("tools", ())]
-        if tools:
-            _mark(body)
         return body | own | options.extra
 
     def _ask_structure(self, schema: dict[str, Any], body: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ class BlockDelta(msgspec.Struct, gc=False):
     citation: Any = None
     stop_reason: str | None = None
     stop_details: Any = None
+    container: Any = None
 
 
 class StreamEvent(msgspec.Struct, gc=False):
@@ -55,6 +56,7 @@ def lenient_event(raw: dict[str, Any], halves: HalvesJoiner) -> StreamEvent:
             citation=whole_characters(delta.get("citation")),
             stop_reason=_text(delta.get("stop_reason")),
             stop_details=whole_characters(delta.get("stop_details")),
+            container=whole_characters(delta.get("container")),
         )
     return StreamEvent(
         type=_text(raw.get("type")) or "",

@@ -56,6 +56,8 @@ class MessageReader(TurnProgress):
         self._ids, self._replay = ids, replay
         self.blocks: list[Block] = [] if paused is None else [*paused.blocks]
         """All of the turn, in the order in which they began."""
+        self.container: str | None = None
+        """Where the provider runs code, to be named when the turn goes on."""
         self._by_index: dict[int | None, Block] = {}
         self._calls: list[Block] = []
         self._halves = HalvesJoiner()
@@ -70,8 +72,7 @@ class MessageReader(TurnProgress):
         return self._stop is not None
 
     @property
-    def calls(self) -> int:
-        """How many tools of ours are called."""
+    def call_count(self) -> int:
         return len(self._calls)
 
     # --- reading ---------------------------------------------------------------------------------
@@ -136,6 +137,8 @@ class MessageReader(TurnProgress):
                     self._complete(block, out)
             case "message_delta":
                 self._count(said.usage)
+                if said.delta is not None and isinstance(said.delta.container, dict):
+                    self.container = _said(said.delta.container, "id")
                 if said.delta is not None and said.delta.stop_reason:
                     self._stop = said.delta.stop_reason
                     self._refusal(said.delta, out)
@@ -255,7 +258,9 @@ class MessageReader(TurnProgress):
         raw = self._stop
         if raw is not None and not is_known(raw):
             self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
-        out.append(Finish(finish_reason(raw, has_calls=bool(self._calls)), raw, self.usage()))
+        # A pause with calls of ours waits for their results, as any turn with calls does.
+        meant = "tool_use" if raw == "pause_turn" and self._calls else raw
+        out.append(Finish(finish_reason(meant, has_calls=bool(self._calls)), raw, self.usage()))
 
     def usage(self) -> Usage | None:
         """All tokens of the turn; those before a pause were billed by themselves."""

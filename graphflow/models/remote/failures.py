@@ -35,6 +35,7 @@ _FINAL_STATUS = frozenset({501, 505})
 _FINAL_KINDS = (
     "invalid", "authentication", "permission", "not_found", "insufficient_quota", "insufficient_balance",
     "billing", "context_length", "unsupported", "content_filter", "usage_limit",
+    "too_large",
 )  # fmt: skip
 _COME_BACK = re.compile(r"try again in (\d[\w. ]{0,20})", re.IGNORECASE)
 _DURATION = re.compile(r"([\d.]+) ?(ms|h|m|s)")
