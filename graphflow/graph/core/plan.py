@@ -11,6 +11,7 @@ import msgspec
 from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.graph.core.channels import StateSchema
 from graphflow.graph.definition.document import GraphDefinition, Retry
+from graphflow.graph.definition.types import holds
 from graphflow.graph.expressions.compiler import Expression
 from graphflow.graph.expressions.templates import Template
 
@@ -165,6 +166,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         from graphflow.graph.definition.json_schema import compile_schema
 
         return compile_schema(self.input_schema)
+
+    @cached_property
+    def takes_integers(self) -> bool:
+        """Whether floats of the input may count as integers."""
+        return holds(self.input_schema, "integer")
 
 
 NUMBERS = re.compile(r"#\d+|\[[^\]]*\]")

@@ -9,7 +9,6 @@ from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import freeze, thaw
 from graphflow.graph.core.machine import Frame, Machine
 from graphflow.graph.core.plan import Plan
-from graphflow.graph.definition.types import holds
 from graphflow.graph.expressions.cel_library import to_plain
 from graphflow.messages import AIMessage, HumanMessage
 
@@ -81,7 +80,7 @@ def taken_input(plan: Plan, given: Any) -> Any:
             code="validation",
             errors=[issue.as_dict() for issue in issues],
         )
-    if not holds(plan.input_schema, "integer"):
+    if not plan.takes_integers:
         return given
     plain = thaw(given)
     return given if (taken := checker.taken(plain)) is plain else freeze(taken)

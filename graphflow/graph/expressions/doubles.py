@@ -50,6 +50,7 @@ class SchemaPlaces:
         self._mentioned: set[str] = set()
         self._patterns: dict[str, Any] = {}
         self._longest = 0
+        self._telling: dict[int, tuple[Any, bool]] = {}
         self.anything, self.nothing = SchemaPlace("all"), SchemaPlace("any")
 
     # --- what a path or a value leads to
@@ -64,6 +65,13 @@ class SchemaPlaces:
                 self._roots[id(root)] = root
                 self._survey(root)
         return self._made(("", id(schema), id(root)), lambda: SchemaPlace("", (), schema, root))
+
+    def says_number(self, schema: Any) -> bool:
+        """Whether `number` stands anywhere in a whole schema: most say it nowhere, and need no places."""
+        known = self._telling.get(id(schema))
+        if known is None:
+            known = self._telling[id(schema)] = schema, holds(schema, "number")
+        return known[1]
 
     def one_of(self, places: Iterable[SchemaPlace]) -> SchemaPlace:
         """A place where one of these holds."""

@@ -131,7 +131,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         else:
             schema = self.schemas.get(path.variable)
         known = self.items.get(path.variable)
-        place = known or (self.places.anything if schema is None else self.places.of(schema))
+        if known is None and (schema is None or not self.places.says_number(schema)):
+            return self.places.anything
+        place = known or self.places.of(schema)
         for step in taken:
             place = self.places.below(place, EVERY if isinstance(step, Index) else step)
         return place
