@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from graphflow.cli.command import command, group, list_by_default
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import opened
 from graphflow.cli.terminal.console import local_time, note, say, say_json, say_table
+from graphflow.cli.terminal.failure_text import say_failure, shown_error
 
 runs = group("runs", "Runs: list, inspect.")
 
@@ -32,7 +33,7 @@ async def list_runs(
             app.runs, status=status, thread_id=thread, agent_key=agent, cursor=cursor, limit=limit
         )
     if as_json:
-        say_json([run_line(info) for info in found])
+        say_json([_shown(run_line(info)) for info in found])
         return
     if found:
         cells = [
@@ -49,6 +50,10 @@ async def list_runs(
 list_by_default(runs, list_runs)
 
 
+def _shown(run: dict[str, Any]) -> dict[str, Any]:
+    return {**run, "error": shown_error(run["error"])} if run.get("error") else run
+
+
 @command(runs, "show")
 async def show_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, from `runs list`.")], as_json: AsJson = False
@@ -60,7 +65,7 @@ async def show_run(
     async with opened() as app:
         found = await run_resource(app, run)
     if as_json:
-        say_json(found)
+        say_json(_shown(found))
         return
     say(f"run {found['runId']}  {found['status']}  thread {found['threadId']}")
     for name in ("createdAt", "updatedAt", "endedAt"):
@@ -69,7 +74,7 @@ async def show_run(
     if found["usage"]:
         say(f"usage: {one_line_json(found['usage'])}")
     if "error" in found:
-        say(f"error {found['error']['code']}: {found['error']['message']}")
+        say_failure(found["error"], found["threadId"], say)
     if "answer" in found:
         say(found["answer"] if isinstance(found["answer"], str) else one_line_json(found["answer"]))
     for question in found["interrupts"]:

@@ -13,6 +13,7 @@ from graphflow.cli.startup import checkpoint_named, opened, opened_thread, place
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import pairs, text_pairs
 from graphflow.cli.terminal.console import local_time, note, one_line_json, say, say_json, say_table, shortened, stop
+from graphflow.cli.terminal.failure_text import say_failure, shown_error
 from graphflow.cli.terminal.steps import say_steps, step_costs, step_dict
 from graphflow.runtime.thread_about import AboutThread
 from graphflow.runtime.thread_status import STATUSES
@@ -108,17 +109,28 @@ async def show_thread(
         # Oldest first, like the run that it shows.
         rows = (await found.history(limit, all_lineages=everything))[::-1]
         costs = await step_costs(found, rows)
-        trace = (await found.why()).trace if state.status == "failed" else None
+        failed = state.status == "failed"
+        error = (await found.result()).error if failed else None
+        trace = (await found.why()).trace if failed else None
     steps = [step_dict(row, costs.get(row.id, {}), is_head=row.id == state.checkpoint_id) for row in rows]
     if as_json:
         head = {"threadId": found.id, "status": state.status, "driven": state.driven, "next": state.next}
-        say_json({**head, "checkpoints": steps, **({"trace": trace} if trace else {})})
+        say_json(
+            {
+                **head,
+                "checkpoints": steps,
+                **({"error": shown_error(error)} if error else {}),
+                **({"trace": trace} if trace else {}),
+            }
+        )
         return
     held = ", held by a live process" if state.driven and state.status != "running" else ""
     say(f"thread {found.id}  {state.status}{held}" + (f"  next: {', '.join(state.next)}" if state.next else ""))
     say_steps(steps, lineages=everything)
     for line in trace or ():
         note(line)
+    if failed:
+        say_failure(error, found.id, say)
     for interrupt in state.interrupts:
         from graphflow.cli.terminal.question_text import note_answers, question_line
 

@@ -22,6 +22,7 @@ from graphflow.cli.terminal.console import (
     shortened,
     tokens_of,
 )
+from graphflow.cli.terminal.failure_text import error_text
 from graphflow.cli.terminal.steps import short_id
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _say_decision(decision: Decision) -> None:
     how = _HOW.get(decision.how, decision.how)
     say(f"{where}#{decision.visit} → {decision.to}" + (f"  ({how})" if how else ""))
     if decision.error is not None:
-        say(f"  {decision.error['code']}: {shortened(str(decision.error['message']), 200)}")
+        say(f"  {shortened(error_text(decision.error), 200)}")
     marks = {True: "✓", False: "✗", None: "·"}
     for condition in decision.conditions:
         values = ", ".join(f"{name} = {one_line_json(value)}" for name, value in condition.values.items())

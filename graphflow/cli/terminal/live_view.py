@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow import events as ev
 from graphflow.cli.terminal.console import count, fitted, one_line_json, rich_console, shortened, tokens_of
+from graphflow.cli.terminal.failure_text import error_text
 from graphflow.cli.terminal.plain_view import output_text, say_ending
 from graphflow.cli.terminal.question_text import say_waiting
 from graphflow.errors import CheckpointNotFound, ThreadNotFound
@@ -207,9 +208,7 @@ class TerminalView:
     def _on_node_error(self, event: ev.NodeError) -> None:
         node = self._nodes.pop(event.node_run_id, None) or _Node(event.node, 0, 0.0)
         again = "; trying again" if event.will_retry else ""
-        node.notes.append(
-            (f"{event.error.get('code')}: {shortened(str(event.error.get('message')), 200)}{again}", "red")
-        )
+        node.notes.append((f"{shortened(error_text(event.error), 200)}{again}", "red"))
         self._print_node(node, "✗", "red", "")
 
     def _node_of(self, event: Any) -> _Node:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphflow.cli.terminal.console import note, one_line_json, put, say_json
-from graphflow.cli.terminal.exit_codes import next_step
+from graphflow.cli.terminal.failure_text import say_failure, shown_error
 from graphflow.cli.terminal.question_text import answer_command, say_waiting
 from graphflow.events import Event, encode_event
 
@@ -88,7 +88,7 @@ def result_dict(result: RunResult) -> dict[str, Any]:
         "output": result.output,
         "finishReason": result.finish_reason,
         "usage": result.usage,
-        "error": result.error,
+        "error": None if result.error is None else shown_error(result.error),
         "interrupts": [
             {
                 "interruptId": interrupt.id,
@@ -112,12 +112,6 @@ def say_ending(result: RunResult) -> None:
         case "waiting":
             say_waiting(result.interrupts, result.thread_id)
         case "failed":
-            error = result.error or {}
-            node = f" at node {error['node']!r}" if error.get("node") else ""
-            note(f"graphflow: the run failed{node} with {error.get('code')}: {error.get('message')}")
-            hint = next_step(error.get("code", ""), error.get("detail") or {}, result.thread_id)
-            note(
-                f"next: {hint or f'`graphflow threads resume {result.thread_id}` retries from the last finished node'}"
-            )
+            say_failure(result.error, result.thread_id, lead="graphflow: ")
         case "cancelled" | "stopped":
             note(f"thread {result.thread_id} is stopped; `graphflow threads resume {result.thread_id}` continues")
