@@ -1,20 +1,25 @@
-"""Help that fits the terminal: on a narrow one each option stands above what it does, and no word is broken."""
+"""Help and usage errors that fit the terminal: on a narrow one each option stands above what it does, and no word is broken."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from graphflow.cli.terminal.console import columns
-from graphflow.text_width import longest_word, units, wrap
+from graphflow.text_width import longest_word, units, visible, wrap
 
 COLUMN, WIDEST = 30, 80
 """Most columns of the options beside their texts, and of the whole."""
 NARROW = 50
 """Below this the usual layout wraps wider than the terminal."""
 _Context: Any = TyperGroup.context_class
+_UsageError: Any = typer.BadParameter.__base__
 
 
 class HelpText(_Context.formatter_class):  # type: ignore[misc] # typer brings click with it, under a private name
@@ -64,10 +69,40 @@ class HelpfulCommand(TyperCommand):
     context_class = HelpContext
 
 
+@contextlib.contextmanager
+def _fitting_errors() -> Iterator[None]:
+    """Usage errors inside show themselves in the columns that there are."""
+    try:
+        yield
+    except _UsageError as error:
+        if type(error).show is _UsageError.show:  # that of a group without arguments is its help
+            error.show = functools.partial(_show, error)
+        raise
+
+
+def _show(error: Any, file: object = None) -> None:
+    parts = []
+    if error.ctx is not None:
+        parts = [error.ctx.get_usage()]
+        if error.ctx.help_option_names:
+            parts.append(f"Try '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help.\n")
+    # What was typed is part of it, whatever that is.
+    text = visible("\n".join([*parts, f"Error: {error.format_message()}"]))
+    sys.stderr.write("\n".join(wrap(text, columns(), "  ")) + "\n")
+
+
 class CommandGroup(TyperGroup):
     """A group whose help says what each command does in full."""
 
     context_class = HelpContext
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _fitting_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _fitting_errors():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
