@@ -12,7 +12,7 @@ from graphflow.checkpoints import codec
 from graphflow.errors import ModelError, error_dict
 from graphflow.messages import HumanMessage, Message, ToolMessage
 from graphflow.models.accumulator import TurnAccumulator
-from graphflow.models.anthropic.conversation import Conversation
+from graphflow.models.anthropic.conversation import RequestTurns
 from graphflow.models.anthropic.stream_reader import MessageReader, wire_blocks
 from graphflow.models.deltas import Delta
 from graphflow.models.remote.failures import Masker
@@ -86,7 +86,7 @@ def test_no_damage_ends_in_another_error_than_the_ports_and_every_turn_can_go_ba
         encode_body({"content": wire_blocks(reader.blocks)})
         results = [ToolMessage(tool_call_id=c.id, content="21") for c in said.tool_calls]
         thread: list[Message] = [HumanMessage(content="hi"), said, *results]
-        talk = Conversation(REPLAY, thread, signed=True, warn=lambda *_, **__: None)
+        talk = RequestTurns(REPLAY, thread, signed=True, warn=lambda *_, **__: None)
         request = json.loads(encode_body({"messages": talk.turns, "tools": [TOOL]}))
         for one in request["messages"]:
             # What a later version of the service may send goes back as it came; here it is damage.
