@@ -50,6 +50,9 @@ class _Media(_ContentPart, frozen=True):
     size: int | None = None
     """Bytes, where they are known."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in described(self).items() if k != 'type')})"
+
 
 class ImagePart(_Media, frozen=True, tag="image"):
     """A picture."""
@@ -142,7 +145,7 @@ def part_misfit(part: Any) -> str | None:
 _SAID: dict[type, str] = {str: "text", bytes: "bytes", int: "a whole number"}
 
 
-def described(part: Part) -> dict[str, Any]:
+def described(part: Part | _Media) -> dict[str, Any]:
     """The part for records, logs and readers: everything but its bytes, of which only how many there are."""
     if isinstance(part, MEDIA_TYPES) and part.data is not None:
         part = msgspec.structs.replace(part, data=None, size=len(part.data))

@@ -49,6 +49,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     schema) or `prompt` (the prompt contains the schema)."""
     compute: bool = False
     """Whether `ChatOptions.compute` changes anything."""
+    input: frozenset[str] | None = None
+    """Types of content parts that it takes: of `image`, `audio`, `file`; `None` is unknown."""
     exact_tokens: bool = False
     """Whether `count_tokens` uses the model's own tokenizer; else it estimates."""
 

@@ -20,7 +20,7 @@ from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, Finish, ToolCallDelta
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import chosen_options, messages_of, model_of, options_of
+from graphflow.nodes.request_builder import chosen_options, listed, messages_of, model_of, options_of
 from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.port import Tool, tool
@@ -182,7 +182,7 @@ async def call_model(
         return msgspec.structs.replace(done.message, status=cut) if cut else done.message
 
     arguments = {
-        "messages": [to_wire(message) for message in request],
+        "messages": [to_wire(message) for message in listed(request)],
         "model": [provider_key, model],
         "tools": sorted(offered),
         "schema": form.schema,

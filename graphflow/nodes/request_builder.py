@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from graphflow.content import (
+    MEDIA_TYPES,
+    AudioPart,
+    Content,
+    FilePart,
+    ImagePart,
+    MediaPart,
+    Part,
+    TextPart,
+    content_of,
+    media_of,
+)
+from graphflow.errors import NodeFailed
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
@@ -16,6 +29,7 @@ from graphflow.models.options import ChatOptions, OneTool, options_from_document
 from graphflow.nodes.reasoning_summary import SCHEMA
 
 if TYPE_CHECKING:
+    from graphflow.models.chat_model import ChatModel
     from graphflow.tools.port import Tool
 
 PARTIAL = frozenset({"cancelled", "error", "timeout"})
@@ -98,11 +112,8 @@ def messages_of(
             if kind not in MESSAGE_TYPES:
                 message = from_wire(message, conversation)
                 kind = type(message)
-            if kind is AIMessage:
-                if message.status is not None and message.status in PARTIAL:
-                    continue
-            elif kind is HumanMessage and message.references:
-                message = _with_references(message)
+            if kind is AIMessage and message.status is not None and message.status in PARTIAL:
+                continue
         out.append(message)
     if whole:
         out += closed
@@ -111,15 +122,137 @@ def messages_of(
     return out
 
 
-def _with_references(message: HumanMessage) -> HumanMessage:
-    """References are listed in the user turn (spec 3.1)."""
+# --- references and media -------------------------------------------------------------------------
+
+_KINDS: dict[str, type[MediaPart]] = {"image": ImagePart, "audio": AudioPart, "file": FilePart}
+_SHOWN = ("id", "name", "type", "mimeType", "url")
+_FILE_URLS = frozenset({"anthropic", "openrouter"})
+"""Providers that fetch a document by its URL; the others take its bytes only."""
+
+
+def listed(messages: Iterable[Message]) -> list[Message]:
+    """The messages with every reference listed in its user turn (spec 3.1)."""
+    return [_listed(m, m.references) if type(m) is HumanMessage and m.references else m for m in messages]
+
+
+def _listed(message: HumanMessage, references: Sequence[Any], parts: Sequence[Part] = ()) -> HumanMessage:
+    """The message without references: these are listed behind its text, and `parts` stand behind that."""
     lines = []
-    for reference in message.references:
+    for reference in references:
         if isinstance(reference, Mapping):
-            facts = [str(reference[k]) for k in ("id", "name", "type", "mimeType", "url") if reference.get(k)]
-            lines.append("- " + ", ".join(facts))
+            lines.append("- " + ", ".join(str(reference[k]) for k in _SHOWN if reference.get(k)))
         else:
             lines.append(f"- {reference}")
-    return HumanMessage(
-        content=f"{message.content}\n\nReferences:\n" + "\n".join(lines), id=message.id, name=message.name
+    content: Content
+    more = "\n\nReferences:\n" + "\n".join(lines) if lines else ""
+    if isinstance(message.content, str):
+        content = (TextPart(text=message.content + more), *parts) if parts else message.content + more
+    else:
+        content = (*message.content, *((TextPart(text=more.strip()),) if more else ()), *parts)
+    return HumanMessage(content=content, id=message.id, name=message.name)
+
+
+async def with_media(messages: Sequence[Message], ctx: NodeRun, model: ChatModel) -> list[Message]:
+    """The messages as a model takes them: references and uploads of a type that it takes are parts, the others text.
+
+    What can't be shown to it is listed as text, and a `node.progress` event with a `warning` says so, once for each turn.
+
+    Raises:
+        NodeFailed: a reference with `as: part` can't be one.
+    """
+    last = max((i for i, message in enumerate(messages) if isinstance(message, AIMessage)), default=-1)
+    out: list[Message] = []
+    for position, message in enumerate(messages):
+        if type(message) is HumanMessage and message.references:
+            message = await _referred(message, ctx, model, position > last)
+        if not isinstance(message.content, str) and media_of(message.content):
+            parts = [await _shown(part, ctx, model, position > last) for part in message.content]
+            message = msgspec.structs.replace(message, content=content_of(parts))
+        out.append(message)
+    return out
+
+
+async def _referred(message: HumanMessage, ctx: NodeRun, model: ChatModel, is_new: bool) -> HumanMessage:
+    parts: list[Part] = []
+    rest: list[Any] = []
+    for reference in message.references:
+        part = _part_of(reference)
+        wanted = isinstance(reference, Mapping) and reference.get("as") == "part"
+        why = "it is no image, no audio and no file" if part is None else await _refusal(part, ctx, model, wanted)
+        if why is None and part is not None:
+            parts.append(part)
+            continue
+        if wanted:
+            raise NodeFailed(
+                f"node {ctx.node!r}: reference {_name(reference)!r} has `as: part`, and can't be one: {why}; leave `as` out to"
+                " have it listed as text",
+                code="validation",
+            )
+        rest.append(reference)
+        if is_new and part is not None:
+            _warn(ctx, model, part, f"{why}; it is listed as text")
+    return _listed(message, rest, parts)
+
+
+def _part_of(reference: Any) -> MediaPart | None:
+    """The part that a reference would be; None for what is no medium."""
+    if not isinstance(reference, Mapping):
+        return None
+    mime = reference.get("mimeType")
+    major = mime.partition("/")[0] if isinstance(mime, str) else None
+    kind = _KINDS.get(str(reference.get("type"))) or _KINDS.get(major or "") or (FilePart if mime else None)
+    if kind is None:
+        return None
+    upload = reference.get("id") if reference.get("sha256") and reference.get("sizeBytes") is not None else None
+    url = reference.get("url")
+    if upload is None and not isinstance(url, str):
+        return None
+    name, size = reference.get("name"), reference.get("sizeBytes")
+    return kind(upload=None if upload is None else str(upload), url=url, media_type=mime, name=name, size=size)
+
+
+async def _refusal(part: MediaPart, ctx: NodeRun, model: ChatModel, wanted: bool) -> str | None:
+    """Why the model can't have a part; None if it can. A model of which nothing is known gets it only where that is wanted."""
+    takes = model.capabilities.input
+    if takes is None and not wanted:
+        return f"it is not known whether {model.model!r} takes {part.type} parts (`as: part` sends it all the same)"
+    if takes is not None and part.type not in takes:
+        return f"model {model.model!r} takes no {part.type} parts"
+    if part.upload is not None or part.blob is not None:
+        return None if await _bytes_of(part, ctx) is not None else "its bytes are not on this server"
+    if part.data is None and (
+        isinstance(part, AudioPart) or (isinstance(part, FilePart) and model.provider not in _FILE_URLS)
+    ):
+        return f"provider {model.provider!r} takes the bytes of {part.type} parts and no URL: upload it"
+    return None
+
+
+async def _shown(part: Part, ctx: NodeRun, model: ChatModel, is_new: bool) -> Part:
+    """A part of a message as the model takes it, with its bytes; else a text that names it."""
+    if not isinstance(part, MEDIA_TYPES):
+        return part
+    why = await _refusal(part, ctx, model, True)
+    if why is None:
+        if part.upload is None and part.blob is None:
+            return part
+        return msgspec.structs.replace(part, data=await _bytes_of(part, ctx), upload=None, blob=None, url=None)
+    if is_new:
+        _warn(ctx, model, part, f"{why}; it is named as text")
+    return TextPart(
+        text=f"[{part.type}: {part.name or part.url or part.upload or part.blob or part.media_type or 'unnamed'}]"
     )
+
+
+async def _bytes_of(part: MediaPart, ctx: NodeRun) -> bytes | None:
+    read = ctx.services.get("upload_bytes")
+    return None if read is None or part.upload is None else await read(ctx.thread_id, part.upload)
+
+
+def _warn(ctx: NodeRun, model: ChatModel, part: MediaPart, why: str) -> None:
+    facts = {"code": "part_not_shown", "type": part.type, "name": part.name or part.url or part.upload, "message": why}
+    ctx.emit({"warning": {**facts, "provider": model.provider, "model": model.model}})
+
+
+def _name(reference: Any) -> str:
+    facts = reference if isinstance(reference, Mapping) else {}
+    return str(facts.get("name") or facts.get("id") or facts.get("url") or reference)[:80]

@@ -14,7 +14,7 @@ from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import noted_tools
-from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
+from graphflow.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.chat_model import without_finish
 from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
@@ -22,7 +22,7 @@ from graphflow.models.logs.call_context import set_call_context
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.models.replay.replay import with_reasoning
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of
+from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of, with_media
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
@@ -167,6 +167,8 @@ class ModelStream:
             ModelError: the call failed; `heard` holds what arrived until then.
         """
         ctx, heard, speech, model = self.ctx, self.heard, self.speech, self.model
+        if any(type(m.content) is not str or (type(m) is HumanMessage and m.references) for m in messages):
+            messages = await with_media(messages, ctx, model)
         ids = CallIds(ctx, messages, recorded=True)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
         # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.

@@ -68,6 +68,9 @@ class Reference(JsonBody):
     url: Id | None = None
     sha256: str | None = None
     meta: dict[str, Any] | None = None
+    as_: Literal["part"] | None = Field(None, alias="as")
+    """`part`: the model gets the content itself, or the run fails. Absent: it does where the model takes that type, else the
+    reference is listed as text and a `node.progress` event warns."""
 
     @model_validator(mode="after")
     def _is_of_something(self) -> Reference:

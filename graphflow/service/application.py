@@ -26,6 +26,7 @@ from graphflow.models.providers import known_providers, open_model
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import stored_document
+from graphflow.service import uploads
 from graphflow.service.catalog.modules import import_modules
 from graphflow.service.catalog.rules import StandingRules
 from graphflow.service.catalog.toolbox import Toolbox
@@ -89,6 +90,7 @@ class Application(ServiceContext):
         self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
+        self.upload_bytes = partial(uploads.content, self)
         self._listeners = (self.chat_record.ended, partial(input_queue.ended, self), self.pinned_tools.ended)
         self.agents = AgentRegistry(
             self.settings.agents.dir,

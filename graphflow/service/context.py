@@ -7,7 +7,7 @@ called, and tested, with a context alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any, Protocol
@@ -94,6 +94,8 @@ class ServiceContext:
     users: bool
     """Whether tokens name users."""
     chat_record: ChatRecorder
+    upload_bytes: Callable[[str, str], Awaitable[bytes | None]]
+    """`(chat id, upload id)` → the bytes of an uploaded file, None where it is not there."""
 
     def __init__(self, settings: Settings, clock: Clock, ids: Ids, store: Checkpointer | None) -> None:
         self.settings, self.clock, self.ids = settings, clock, ids
@@ -178,6 +180,7 @@ class ServiceContext:
             "prices": self.prices,
             "store": self.long_term,
             "window_runs": self.settings.memory.chat_k,
+            "upload_bytes": self.upload_bytes,
         }
 
     def graph(self, agent_key: str) -> CompiledGraph:

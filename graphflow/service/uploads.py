@@ -135,6 +135,13 @@ async def resolved(context: ServiceContext, chat_id: str, references: Sequence[A
     return await asyncio.to_thread(_resolved, context, folder_of(chat_id), references)
 
 
+async def content(context: ServiceContext, chat_id: str, upload_id: str) -> bytes | None:
+    """The bytes of an upload of the chat; None where it is not there."""
+    if not _ID.fullmatch(upload_id):
+        return None
+    return await asyncio.to_thread(_content, context, folder_of(chat_id), upload_id)
+
+
 async def delete(context: ServiceContext, chat_id: str) -> bool:
     """Removes every file of a chat; whether there was any."""
     return await asyncio.to_thread(_delete, context, folder_of(chat_id))
@@ -231,6 +238,16 @@ def _facts(context: ServiceContext, folder: str, upload_id: str) -> Upload | Non
     with _if_there(), suppress(msgspec.MsgspecError):
         return msgspec.json.decode(_files(context).read(f"{folder}/{upload_id}.json", BLOCK), type=Upload)
     return None
+
+
+def _content(context: ServiceContext, folder: str, upload_id: str) -> bytes | None:
+    # A file is there once its facts are.
+    if (kept := _facts(context, folder, upload_id)) is None:
+        return None
+    found = None
+    with _if_there():
+        found = _files(context).read(f"{folder}/{upload_id}", kept.size_bytes)
+    return found  # noqa: RET504 - with a return inside, mypy takes the end for unreachable
 
 
 def _delete(context: ServiceContext, folder: str) -> bool:

@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from graphflow.models.chat_model import Capabilities, ChatOptions
+from graphflow.models.pool import ModelPool
+from graphflow.models.scripted.model import ScriptedModel
 from graphflow.service.uploads import plain_name
 from tests.patience import PATIENCE_S
 from tests.server.conftest import ask, serving, take
@@ -206,3 +209,43 @@ async def test_a_reference_to_an_upload_that_this_server_does_not_have_is_refuse
     body = {"message": "x", "chatId": "c", "references": [{"id": "0192f0c8-0000-7000-8000-000000000000"}]}
     refused = await client.post("/api/query", json=body)
     assert refused.status_code == 400 and "uploads.dir" in refused.json()["msg"]
+
+
+class Seeing(ScriptedModel):
+    """A model that takes images, and keeps what it is asked."""
+
+    def __init__(self, asked: list[Any]) -> None:
+        super().__init__({"turns": [{"text": "A cat."}]})
+        self._asked = asked
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(input=frozenset({"image"}))
+
+    async def stream(self, messages: Any, tools: Any = (), options: Any = ChatOptions()) -> Any:
+        self._asked.append(messages[-1].content)
+        async for delta in super().stream(messages, tools, options):
+            yield delta
+
+
+async def test_an_uploaded_image_is_shown_to_a_model_that_takes_images_and_stored_once(folder: Path) -> None:
+    """Its bytes are in the folder of uploads and in no message; of another file the model gets the name, and a warning is sent."""
+    asked: list[Any] = []
+    app = make_application(folder)
+    app.models = ModelPool(lambda provider, model: Seeing(asked))
+    async with serving(app) as (client, _):
+        image = (await send(client, chatId="c"))["upload"]["id"]
+        paper = (await send(client, "a.pdf", b"%PDF", "application/pdf", chatId="c"))["upload"]["id"]
+        seen = await ask(client, agentKey="plain", chatId="c", references=[{"id": image}, {"id": paper}])
+        state = (await client.get("/api/threads/c/state")).json()["data"]["values"]
+        gone = {"id": image, "as": "part"}
+        (folder / "checkpoints" / "uploads" / "c.files" / image).unlink()
+        failed = await ask(client, agentKey="plain", chatId="c", references=[gone])
+    text, part = asked[0]
+    assert (part.data, part.media_type, part.name) == (PNG, "image/png", "cat.png")
+    assert "cat.png" not in text.text and "a.pdf" in text.text
+    (warned,) = [event["data"]["warning"] for event in seen.events if event["type"] == "node.progress"]
+    assert (warned["code"], warned["name"]) == ("part_not_shown", "a.pdf")
+    assert isinstance(state["messages"][0]["content"], str)
+    assert failed.events[-1]["error"]["code"] == "validation"
+    assert "its bytes are not on this server" in failed.events[-1]["error"]["message"]

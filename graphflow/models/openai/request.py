@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphflow.content import media_of, part_to_wire
 from graphflow.messages import Message, ToolMessage, to_wire
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
@@ -45,19 +46,36 @@ def request_fields(
 
 def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The messages in OpenAI form, each with the state that its provider wants back, and ids that it accepts."""
-    out = []
+    out: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     for message, fields in zip(messages, replay.fields(messages), strict=True):
         data = to_wire(message)
         if isinstance(message, ToolMessage):
             data["tool_call_id"] = replay.call_id(message.tool_call_id)
-        elif fields is not None:
+            if type(data["content"]) is list:
+                data["content"] = message.text
+                shown += [part for one in media_of(message.content) if (part := part_to_wire(one)) is not None]
+        else:
+            _show(shown, out)
+        if fields is not None:
             said, calls = fields
+            # The protocol knows no media in what an assistant said.
+            if type(data["content"]) is list:
+                data["content"] = message.text
             data |= said
             for call, more in zip(data.get("tool_calls") or (), calls, strict=True):
                 _mend_call(call, replay)
                 call |= more
         out.append(data)
+    _show(shown, out)
     return out
+
+
+def _show(parts: list[dict[str, Any]], out: list[dict[str, Any]]) -> None:
+    """Images and files of tool results, in a user message behind the last of them: the protocol knows texts in results only."""
+    if parts:
+        out.append({"role": "user", "content": [{"type": "text", "text": "From the tool results above:"}, *parts]})
+        parts.clear()
 
 
 def _mend_call(call: dict[str, Any], replay: Replay) -> None:

@@ -14,6 +14,7 @@ from graphflow.messages import Message
 from graphflow.models.chat_model import Capabilities
 from graphflow.models.deltas import Delta
 from graphflow.models.logs.log import notice
+from graphflow.models.model_data import model_data
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
@@ -74,7 +75,9 @@ class RemoteModel:
     @property
     def capabilities(self) -> Capabilities:
         knobs = self._provider.profile.knobs
+        facts = model_data().find(self._provider.key, self._model)
         return Capabilities(
+            input=None if facts is None else frozenset(facts.input),
             structured=knobs.structured,
             compute=knows_compute(knobs, self._model),
             parallel_tool_calls=knobs.parallel_tool_calls,
