@@ -24,6 +24,7 @@ from graphflow.testing import collect
 from tests.models import strict_providers as strict
 from tests.models.raw_server import DONE, RawServer, call, delta, raw_server
 
+OPENED: list[OpenAICompatibleModel] = []
 SIGNATURE = "CtQBAVSoXO4nAbcdSignature"
 
 
@@ -43,11 +44,14 @@ async def gemini() -> AsyncIterator[RawServer]:
     then = strict.strict(rule, delta(content="Sunny."), delta("stop"), DONE)
     async with raw_server(first, then) as server:
         yield server
+        while OPENED:
+            await OPENED.pop().aclose()
 
 
 def agent(server: RawServer, store: Checkpointer, approval: str = "DISABLED") -> CompiledGraph:
     provider = Provider(key="gemini", profile=Profile(), base_url=server.url)
     model = OpenAICompatibleModel(provider, "gemini-3-pro-preview")
+    OPENED.append(model)
     document = {"mode": "REACT", "react": {"systemPrompt": "Work."}, "tools": ["weather"], "approval": approval}
     return load_graph(document, checkpointer=store, model=model, tools=[weather])
 
