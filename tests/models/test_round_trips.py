@@ -207,3 +207,62 @@ async def test_state_of_another_model_of_the_same_provider_stays_behind(opened: 
     async with raw_server(strict.strict(strict.openrouter(), *ANSWER)) as server:
         await loop(opened(server, "openrouter", "c/d"), history, 1)
         assert "reasoning_details" not in sent(server)[0]
+
+
+TURNS = [
+    "gemini",
+    "openrouter",
+    "deepseek",
+    "moonshot",
+    "mistral",
+    "openai",
+    "gemini",
+    "deepseek",
+    "openrouter",
+    "moonshot",
+]
+MODELS = {
+    "gemini": "gemini-3-flash-preview", "openrouter": "anthropic/claude-sonnet-4.5", "deepseek": "deepseek-v4-pro",
+    "moonshot": "kimi-k2.5", "mistral": "mistral-large-latest", "openai": "gpt-4.1",
+}  # fmt: skip
+
+
+def called_by(key: str, turn: int) -> list[bytes]:
+    """A turn with one call, as the provider sends it, with what it wants back."""
+    entry = call(0, f"{key}:call/{turn}", "weather", "{}", type="function")
+    if key == "gemini":
+        entry["extra_content"] = {"google": {"thought_signature": f"sig-{turn}"}}
+    before = {
+        "openrouter": [delta(reasoning_details=[{"type": "reasoning.text", "text": p, "signature": s, "index": 0}])
+                       for p, s in (("th", None), (f"ought {turn}", None), ("", f"sig-{turn}"))],
+        "deepseek": [delta(reasoning_content=f"deep {turn}")],
+        "moonshot": [delta(reasoning_content=f"kimi {turn}")],
+    }.get(key, [])  # fmt: skip
+    return [*before, delta(tool_calls=[entry]), *CALLED]
+
+
+def rule_of(key: str, upto: int) -> strict.Rule:
+    """What the provider refuses in the second request of this turn: it knows the state of its own turns, and all of it."""
+    own = [turn for turn in range(upto + 1) if TURNS[turn] == key]
+    if key == "openrouter":
+        details = {"type": "reasoning.text", "text": "", "signature": "", "index": 0}
+        return strict.openrouter(*([details | {"text": f"thought {t}", "signature": f"sig-{t}"}] for t in own))
+    return {
+        "gemini": strict.gemini(*(f"sig-{t}" for t in own)),
+        "deepseek": strict.deepseek(*(f"deep {t}" for t in own)),
+        "moonshot": strict.kimi(*(f"kimi {t}" for t in own)),
+        "mistral": strict.mistral,
+        "openai": strict.openai,
+    }[key]
+
+
+async def test_a_thread_may_change_its_provider_at_each_of_ten_turns(opened: Opened) -> None:
+    """Each gets all that it sent in earlier turns back and nothing of the others; no request is refused."""
+    messages: list[Message] = []
+    for turn, key in enumerate(TURNS):
+        answers = [strict.strict(lambda _: None, *called_by(key, turn)), strict.strict(rule_of(key, turn), *ANSWER)]
+        async with raw_server(*answers) as server:
+            messages = await loop(
+                opened(server, key, MODELS[key]), [*messages, HumanMessage(content=f"turn {turn}")], 2
+            )
+    assert sum(isinstance(message, AIMessage) for message in messages) == 20
