@@ -38,7 +38,7 @@ def test_two_people_approve_one_after_the_other(cli, payer):
     assert waits.code == 4 and "--approve --as NAME" in waits.err
     first = _question(cli)["interruptId"]
     half = cli("inbox", "answer", first, "--approve", "--as", "ann")
-    assert half.code == 4
+    assert half.code == 4 and "can't decide" not in half.err  # nobody was asked
     line = _question(cli)
     assert [given["by"] for given in line["payload"]["approval"]["approvals"]] == ["ann"]
     assert "(1 of 2 approvals)" in line["payload"]["message"]
@@ -58,6 +58,22 @@ def test_who_asked_does_not_approve_what_takes_somebody_else(cli, payer, environ
     same = cli("inbox", "answer", question, "--approve", "--as", "ann")
     assert same.code == 4 and "who asked for the run can't approve it" in same.err
     assert cli("inbox", "answer", question, "--approve", "--as", "bob").code == 0
+
+
+def test_every_command_that_shows_the_question_shows_what_it_warns_of(cli, project):
+    call = {
+        "id": "call-1",
+        "name": "agent_file_create",
+        "arguments": {"agentId": "demo_plain", "systemPrompt": "Rest."},
+    }
+    nodes = {"a": {"use": "tools", "with": {"calls": [call]}, "next": "end"}}
+    document = {"graphflow": "1", "start": "a", "tools": ["agent_file_create"], "nodes": nodes}
+    (project / "graphs" / "writer.json").write_text(json.dumps(document))
+    warning = "It replaces graphs/demo_plain.json, a file that this agent did not make."
+    assert warning in cli("run", "writer", "go", "--thread", "t").err
+    assert warning in cli("inbox").out
+    assert warning in cli("threads", "show", "t").err
+    assert _question(cli)["payload"]["warning"] == warning
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a\nb", "x" * 129, "{}"])

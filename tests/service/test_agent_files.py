@@ -177,7 +177,7 @@ async def test_the_question_says_when_a_file_is_replaced_that_the_agent_did_not_
 ):
     """Over restarts: each write has an application of its own."""
     writers = Writers(folder, open_application)
-    assert WARNED not in await writers.written("one", "t1")
+    assert WARNED not in await writers.written("one", "t1")  # there is none yet
     text = writers.made.read_text(encoding="utf-8")
     assert "one" not in text and "author" not in text
     assert WARNED not in await writers.written("one", "t2")  # it made it itself

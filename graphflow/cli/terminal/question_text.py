@@ -35,7 +35,8 @@ def question_line(interrupt: Interrupt) -> str:
     payload = interrupt.payload if isinstance(interrupt.payload, Mapping) else {}
     if (what := interrupt.tool_name or payload.get("operation")) is not None:
         given = "" if interrupt.arguments is None else f" {one_line_json(interrupt.arguments)}"
-        return f"{interrupt.kind}: {what}{given} (node {interrupt.node})"
+        warning = f": {payload['warning']}" if payload.get("warning") else ""
+        return f"{interrupt.kind}: {what}{given} (node {interrupt.node}){warning}"
     if not is_question(interrupt.kind):
         until = "" if interrupt.expires_at is None else f" until {local_time(interrupt.expires_at)}"
         return f"{interrupt.kind} {payload.get('signal', '')}".rstrip() + f"{until} (node {interrupt.node})"

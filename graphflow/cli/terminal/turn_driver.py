@@ -126,7 +126,8 @@ class TurnDriver:
                 check_approver(machine, interrupt, person_of(self.policy.by))
                 found.append(interrupt)
             except AnswerRefused as refusal:
-                note(refusal.message)
+                if self.policy.asks_again:
+                    note(refusal.message)
                 # It was meant for a question that is not asked.
                 self.policy.typed = None
         return tuple(found)

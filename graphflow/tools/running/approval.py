@@ -160,6 +160,8 @@ async def _ask_people(
     """
     message = " ".join(part for part in (f"Run {tool.name}?", tool.approval_hint, warning) if part is not None)
     payload: dict[str, Any] = {"message": message, "description": tool.spec.description, "effects": tool.effects}
+    if warning is not None:
+        payload["warning"] = warning
     if rule.is_special:
         payload = with_approvals({**payload, "approval": {"by": rule.by, "count": rule.count}}, ())
     edited, number = False, 0
