@@ -175,3 +175,30 @@ async def test_a_workspace_that_is_protected_is_not_mounted(server: Path):
             workspace=workspace,
             machine=ONLY_BUBBLEWRAP,
         )
+
+
+LINKS = [
+    "ln {bob}/notes.txt {ann}/mine", "cp -l {bob}/notes.txt {ann}/mine", "cd {ann} && ln ../bob/notes.txt mine",
+    "ln /proc/self/root{bob}/notes.txt {ann}/mine", "mv {bob}/notes.txt {ann}/mine", "ln {ann}/own.txt {ann}/mine",
+    "ln {ann}/own.txt {bob}/mine", "ln -s {bob}/notes.txt {ann}/mine",
+]  # fmt: skip
+"""A link from a user's workspace to another's file, or one more name for a file: nothing that a program asks for makes one."""
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("machine", [ONLY_BUBBLEWRAP, ONLY_LANDLOCK], ids=["bubblewrap", "landlock"])
+@pytest.mark.parametrize("attempt", LINKS)
+async def test_no_program_links_a_file_of_another_user_into_its_workspace(
+    tmp_path: Path, attempt: str, machine: Sandboxes
+):
+    ann, bob = tmp_path / "ann", tmp_path / "bob"
+    for folder, name in ((ann, "own.txt"), (bob, "notes.txt")):
+        folder.mkdir()
+        (folder / name).write_text("text\n", encoding="utf-8")
+    ended = await run(Workspace(ann, protected=ProtectedFiles()), attempt.format(ann=ann, bob=bob), machine=machine)
+    assert ended.exit_code != 0 and ended.stderr
+    assert ([path.name for path in ann.iterdir()], [path.name for path in bob.iterdir()]) == (
+        ["own.txt"],
+        ["notes.txt"],
+    )
+    assert (ann / "own.txt").stat().st_nlink == (bob / "notes.txt").stat().st_nlink == 1
