@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphflow import load_graph
+from graphflow import MemoryCheckpointer, load_graph
 from graphflow.errors import DefinitionError
 
 INTEGER, TEXT, NUMBER = {"type": "integer"}, {"type": "string"}, {"type": "number"}
@@ -76,8 +76,9 @@ def test_an_answer_that_can_never_fit_its_key_is_an_error_at_load(schema: Any, k
 
 
 @pytest.mark.parametrize(("schema", "key", "source"), RIGHT)
-def test_what_may_fit_is_left_to_the_run(schema: Any, key: Any, source: str) -> None:
-    load_graph(document(schema, key, source))
+async def test_what_may_fit_is_left_to_the_run(schema: Any, key: Any, source: str) -> None:
+    waiting = await load_graph(document(schema, key, source), checkpointer=MemoryCheckpointer()).run()
+    assert (waiting.status, [asked.node for asked in waiting.interrupts]) == ("waiting", ["asked"])
 
 
 def test_the_output_of_a_node_is_compared_too() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphflow.checkpoints import codec
 from graphflow.errors import DefinitionError, ExpressionFailed
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
 from graphflow.graph.definition.budget import LIMIT_NAMES
@@ -356,9 +357,10 @@ def test_no_text_makes_the_parser_do_anything_but_compile_or_refuse(source):
     except DefinitionError:
         return
     try:
-        expression.evaluate(SCOPE)
+        value = expression.evaluate(SCOPE)
     except ExpressionFailed:
         return
+    assert codec.decode(codec.encode(value)) == value, "nothing that could not be stored"
 
 
 # --- templates ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,20 @@ from tests.launching import launch
 
 STATE = {"n": {"type": "integer", "x-reducer": "sum", "default": 0}, "items": {"type": "array", "default": []}}
 ANY = [{"on": ["any"], "to": "a"}]
+
+
+def budgeted(
+    nodes: dict[str, Any], functions: Sequence[Any], store: Checkpointer | None, budget: dict[str, Any]
+) -> CompiledGraph:
+    """A graph of these nodes, whose functions are called as their methods are."""
+    document = {
+        "graphflow": "1",
+        "start": next(iter(nodes)),
+        "state": {"type": "object", "properties": STATE},
+        "nodes": nodes,
+        "budget": budget,
+    }
+    return load_graph(document, nodes={each.__name__: each for each in functions}, checkpointer=store)
 
 
 class Nodes:
@@ -43,15 +58,7 @@ class Nodes:
         ctx.charge_tool_call()
 
     def graph(self, nodes: dict[str, Any], *, store: Checkpointer | None = None, **budget: Any) -> CompiledGraph:
-        document = {
-            "graphflow": "1",
-            "start": next(iter(nodes)),
-            "state": {"type": "object", "properties": STATE},
-            "nodes": nodes,
-            "budget": budget,
-        }
-        functions = {f.__name__: f for f in (self.fails, self.works, self.calls, self.calls_a_tool)}
-        return load_graph(document, nodes=functions, checkpointer=store)
+        return budgeted(nodes, (self.fails, self.works, self.calls, self.calls_a_tool), store, budget)
 
 
 def node(function: str, next: Any = "end", **keys: Any) -> dict[str, Any]:
@@ -254,14 +261,7 @@ class Writes:
         return {"n": 1}
 
     def graph(self, nodes: dict[str, Any], store: Checkpointer, **budget: Any) -> CompiledGraph:
-        document = {
-            "graphflow": "1",
-            "start": next(iter(nodes)),
-            "state": {"type": "object", "properties": STATE},
-            "nodes": nodes,
-            "budget": budget,
-        }
-        return load_graph(document, nodes={"writes": self.writes}, checkpointer=store)
+        return budgeted(nodes, (self.writes,), store, budget)
 
 
 LOOP = node("writes", [{"if": "state.n < 50", "to": "a"}, {"to": "end"}])

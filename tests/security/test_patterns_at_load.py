@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from graphflow import load_graph
+from graphflow import CompiledGraph, load_graph
 from graphflow.errors import DefinitionError
-
-STATE = {"type": "object", "properties": {"t": {"type": "string", "default": ""}}}
+from graphflow.events import NodeStart
 
 
 def nothing() -> dict[str, str]:
     return {}
 
 
-def load(expression: str) -> None:
-    nodes = {"a": {"use": "fn:x", "next": [{"if": expression, "to": "end"}, {"to": "end"}]}}
-    load_graph({"graphflow": "1", "start": "a", "state": STATE, "nodes": nodes}, functions={"x": nothing})
+def load(expression: str, text: str = "") -> CompiledGraph:
+    state = {"type": "object", "properties": {"t": {"type": "string", "default": text}}}
+    nodes = {
+        "a": {"use": "fn:x", "next": [{"if": expression, "to": "b"}, {"to": "end"}]},
+        "b": {"use": "fn:x", "next": "end"},
+    }
+    return load_graph({"graphflow": "1", "start": "a", "state": state, "nodes": nodes}, functions={"x": nothing})
 
 
 @pytest.mark.parametrize(
@@ -39,9 +42,11 @@ def test_a_pattern_that_cannot_be_read_is_refused_at_load_with_its_place(express
 
 
 @pytest.mark.parametrize(
-    "expression",
-    ["state.t.matches('^[a-z]+$')", "state.t.matches(r'\\d')", "matches(state.t, 'a|b')", "state.t.matches(state.t)",
-     "state.t.matches('(' + state.t)", "state.t.matches('a,(b)')"],
+    ("expression", "fitting", "other"),
+    [("state.t.matches('^[a-z]+$')", "ab", "1"), ("state.t.matches(r'\\d')", "1", "a"), ("matches(state.t, 'a|b')", "b", "c"),
+     ("state.t.matches(state.t)", "a", "a**b"), ("state.t.matches('(' + state.t)", "(a)|b)", "("), ("state.t.matches('a,(b)')", "a,b", "b")],
 )  # fmt: skip
-def test_other_patterns_load(expression: str):
-    load(expression)
+async def test_other_patterns_load_and_match(expression: str, fitting: str, other: str):
+    for text, nodes in ((fitting, ["a", "b"]), (other, ["a"])):
+        given = [event async for event in load(expression, text).stream()]
+        assert [event.node for event in given if isinstance(event, NodeStart)] == nodes

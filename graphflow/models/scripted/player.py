@@ -122,9 +122,9 @@ class _ScriptScene:
         tasks = self._tasks(rules)
         results = self._results(tasks)
         # A step whose tool isn't offered is skipped: the same rule serves agents with fewer tools.
-        todo = next((i for i, t in enumerate(tasks) if i not in results and t.step.tool in self._tools), None)
-        if todo is not None:
-            return self._call(rules[tasks[todo].rule], tasks[todo], first=not results)
+        pending = next((i for i, t in enumerate(tasks) if i not in results and t.step.tool in self._tools), None)
+        if pending is not None:
+            return self._call(rules[tasks[pending].rule], tasks[pending], first=not results)
         if not results and (forced := self._forced_call()) is not None:
             return forced
         said = [self._conclusion(i, rule, tasks, results) for i, rule in enumerate(rules)]
