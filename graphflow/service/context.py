@@ -70,8 +70,8 @@ class SearchState:
     """How far the conversation store is up to date; `chats.search` works on it."""
 
     def __init__(self) -> None:
-        self.upto = 0
-        """Threads that have not changed after this moment (epoch ms) are known."""
+        self.upto: dict[str | None, int] = {}
+        """By user: of his threads those are known that have not changed after this moment (epoch ms). None: all threads."""
         self.lock = asyncio.Lock()
 
 

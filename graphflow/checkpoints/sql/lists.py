@@ -25,13 +25,15 @@ from graphflow.checkpoints.sql.rows import (
 )
 from graphflow.checkpoints.sql.statement import Query, SharedStatement, Work, one
 
-_THREADS = SharedStatement(
+_LISTED = (
     f"SELECT {THREAD_COLUMNS} FROM @.threads t WHERE t.status IS NOT NULL AND ($1 IS NULL OR t.status = $1)"  # noqa: S608 – constants only
     " AND ($2 IS NULL OR t.agent_key = $2)"
     " AND ($3 IS NULL OR (t.updated_at, t.id) < (SELECT updated_at, id FROM @.threads WHERE id = $3 AND status IS NOT NULL))"
-    " AND ($5 IS NULL OR t.user_name = $5) ORDER BY t.updated_at DESC, t.id DESC LIMIT $4",
-    "ttdlt",
-    THREAD_TYPES,
+)
+_THREADS = SharedStatement(f"{_LISTED} ORDER BY t.updated_at DESC, t.id DESC LIMIT $4", "ttdl", THREAD_TYPES)
+# A statement of its own: one with `$5 IS NULL OR` would look at the threads of everybody.
+_THREADS_OF_USER = SharedStatement(
+    f"{_LISTED} AND t.user_name = $5 ORDER BY t.updated_at DESC, t.id DESC LIMIT $4", "ttdlt", THREAD_TYPES
 )
 _FILTER = (
     " AND ($2 IS NULL OR owner = $2) AND ($3 IS NULL OR role = $3) AND ($4 IS NULL OR agent_key = $4)"
@@ -122,7 +124,8 @@ def threads(
     agent_key: str | None = None,
     user: str | None = None,
 ) -> Work[list[ThreadRow]]:
-    rows = yield from one(_THREADS(status, agent_key, cursor, limit, user))
+    given = (status, agent_key, cursor, limit)
+    rows = yield from one(_THREADS(*given) if user is None else _THREADS_OF_USER(*given, user))
     # A page after the last thread is empty too; only the thread of the cursor tells the two apart.
     if not rows and cursor is not None and (yield from thread(cursor)) is None:
         raise errors.unknown_thread(cursor)

@@ -36,6 +36,9 @@ from graphflow.graph.engine.ports import Durable
 
 T = TypeVar("T")
 
+_INDEX_USERS = (
+    "CREATE INDEX IF NOT EXISTS threads_by_user ON threads (user_name, updated_at, id) WHERE user_name IS NOT NULL"
+)
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
@@ -73,6 +76,7 @@ class SqliteCheckpointer(SqlCheckpointer):
         self._end: weakref.finalize[Any, Any] | None = None
         self._open = False
         self._closed = False
+        self._users_are_indexed = False
         self._ringing: asyncio.AbstractEventLoop | None = None
         """The loop that will wake the writer's thread in its next turn."""
 
@@ -154,6 +158,13 @@ class SqliteCheckpointer(SqlCheckpointer):
         await self.flush()
         # By a connection of its own: the writer's calls run in a transaction, where SQLite refuses VACUUM.
         await asyncio.to_thread(compact_file, self.path, busy_timeout_s=self._busy_timeout_s)
+
+    async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
+        # Made with the first user and not by a migration: its page would weigh much in the small store of one person.
+        if not self._users_are_indexed:
+            await self._write(lambda db: db.execute(_INDEX_USERS).close())
+            self._users_are_indexed = True
+        return await self._change(lambda: sql.assign(thread_id, user, now=now))
 
     # --- taking a thread (E2) ---
 

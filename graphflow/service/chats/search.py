@@ -1,7 +1,8 @@
 """Finding chats by what was said in them (spec 5.2): the conversation store, brought up to date when it is asked.
 
 The threads and their chat records are the truth. A search first looks which threads have changed since the last one, and
-takes their records over; so nothing of this is on a run's way, and a crash can leave nothing out.
+takes their records over; so nothing of this is on a run's way, and a crash can leave nothing out. A user's search looks at his
+threads alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ async def find_chats(
     """Chats that hold each word of the query, newest first, each with its thread, and the cursor of the next page; of
     about `LOOK_AT` chats with these words at most, so a page may be shorter than its limit although more follow.
     """
-    await refresh(context)
+    await refresh(context, which.owner)
     found: list[tuple[Conversation, ThreadRow]] = []
     left = LOOK_AT
     while True:
@@ -52,15 +53,20 @@ async def find_chats(
             return found, which.cursor
 
 
-async def refresh(context: ServiceContext) -> None:
-    """Takes over what has changed since the last call; the first call of a process looks at every thread's row."""
+async def refresh(context: ServiceContext, user: str | None = None) -> None:
+    """Takes over what has changed since the last call; the first call of a process looks at the row of every thread.
+
+    Args:
+        user: only his threads.
+    """
     # One refresh at a time: searches that come together would read the same threads twice.
     async with context.search.lock:
-        newest, whole = context.search.upto, True
+        known_upto = newest = context.search.upto.get(user, 0)
+        whole = True
         cursor = None
-        while rows := await _page(context, cursor):
+        while rows := await _page(context, cursor, user):
             # `>=`, since two threads may have changed in the same ms.
-            fresh = [row for row in rows if row.facts.updated_at >= context.search.upto]
+            fresh = [row for row in rows if row.facts.updated_at >= known_upto]
             known = await context.conversations.updated([row.thread_id for row in fresh])
             for row in fresh:
                 newest = max(newest, row.facts.updated_at)
@@ -72,14 +78,14 @@ async def refresh(context: ServiceContext) -> None:
             cursor = rows[-1].thread_id
         # After a failure the mark stays, so that the next search tries the chat again.
         if whole:
-            context.search.upto = newest
+            context.search.upto[user] = newest
 
 
-async def _page(context: ServiceContext, cursor: str | None) -> list[ThreadRow]:
+async def _page(context: ServiceContext, cursor: str | None, user: str | None) -> list[ThreadRow]:
     try:
-        return await context.store.threads(cursor=cursor, limit=PAGE)
+        return await context.store.threads(cursor=cursor, limit=PAGE, user=user)
     except ThreadNotFound:  # it was deleted meanwhile: from the top, where what is known costs little
-        return await context.store.threads(limit=PAGE)
+        return await context.store.threads(limit=PAGE, user=user)
 
 
 async def _take_over(context: ServiceContext, row: ThreadRow) -> bool:
