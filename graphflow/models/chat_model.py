@@ -53,6 +53,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Types of content parts that it takes: of `image`, `audio`, `file`; `None` is unknown."""
     exact_tokens: bool = False
     """Whether `count_tokens` uses the model's own tokenizer; else it estimates."""
+    stands_in: bool = False
+    """Whether it is the scripted model, which answers because no provider is configured."""
 
 
 @runtime_checkable

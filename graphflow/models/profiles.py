@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.models.options import CallLimits
 from graphflow.models.replay.rules import ReplayRule
 
 Protocol = Literal["openai", "responses", "anthropic", "library", "scripted"]
@@ -66,6 +67,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ask for it, `models/replay/rules.py` says so."""
     usage: Literal["stream_options", "unasked"] = "stream_options"
     """Whether usage must be asked for by `stream_options`, which some servers refuse."""
+    limits: CallLimits | None = None
+    """Time limits of its calls, in seconds."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with each request; `${NAME}` stands for a variable of the environment."""
     knobs: Knobs = msgspec.field(default_factory=Knobs)

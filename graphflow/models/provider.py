@@ -24,6 +24,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """What decided for this provider, for `graphflow doctor`: `LLM_BASE_URL`, `DEEPSEEK_API_KEY` …"""
 
+    stands_in: bool = False
+    """Whether nobody chose it: the scripted model, where no provider is configured."""
+
     @property
     def protocol(self) -> str:
         return self.profile.protocol

@@ -7,7 +7,7 @@ else `scripted`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -62,7 +62,7 @@ def resolve_provider(
     variables, table = environment(env), _table(profiles)
     name = (key or "auto").strip().lower()
     if name == "auto":
-        return _auto(variables, table)
+        return _auto(variables, table, [name.strip().lower() for name in profiles or ()])
     return _named(name, variables, table, source="provider key")
 
 
@@ -84,6 +84,18 @@ def open_model(
         UnknownProvider, ProviderNotReady: see `resolve_provider`; also when a needed key is missing.
     """
     provider = resolve_provider(provider_key, env, profiles)
+    return open_provider(provider, model, env, limits=limits, transport=transport)
+
+
+def open_provider(
+    provider: Provider,
+    model: str | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    limits: Limits | None = None,
+    transport: Transport | None = None,
+) -> ChatModel:
+    """`open_model` for a provider that is resolved already."""
     if provider.protocol == "scripted":
         return _scripted(provider, model)
     _require(provider, model)
@@ -140,7 +152,10 @@ def limits_from(env: Mapping[str, str] | None = None) -> Limits:
 # --- choosing ------------------------------------------------------------------------------------
 
 
-def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
+def _auto(env: Mapping[str, str], table: Mapping[str, Profile], written: Sequence[str]) -> Provider:
+    """Args:
+    written: the keys of `[providers.KEY]` tables.
+    """
     if base_url := _set(env, "LLM_BASE_URL"):
         return _by_address(base_url, env, table)
     wanted = (_set(env, "LLM_PROVIDER") or "auto").lower()
@@ -148,16 +163,23 @@ def _auto(env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
         return _named(wanted, env, table, source="LLM_PROVIDER", model=_set(env, "LLM_MODEL_ID"))
     # Guessing between several keys could send a conversation to a provider that nobody chose.
     found = {key: name for key, profile in table.items() if (name := _key_variable(key, profile, env))}
+    what = "keys of several providers are set"
+    if not found:
+        # A server of one's own may need no key: its table or its address says that it is meant to be used.
+        what = "several providers are configured"
+        found = {key: f"[providers.{key}]" for key in written}
+        found |= {key: name for key in table if _set(env, name := f"{provider_prefix(key)}_BASE_URL")}
     if len(found) > 1:
         listed = ", ".join(f"{key} ({name})" for key, name in found.items())
         raise ProviderNotReady(
-            f"keys of several providers are set: {listed}; name one by LLM_PROVIDER or in the agent's providerKey",
+            f"{what}: {listed}; name one by LLM_PROVIDER or in the agent's providerKey",
             retryable=False,
             providers=sorted(found),
         )
     for key, name in found.items():
         return _named(key, env, table, source=name, model=_set(env, "LLM_MODEL_ID"))
-    return _named("scripted", env, table, source="no key is set")
+    scripted = _named("scripted", env, table, source="no key is set")
+    return msgspec.structs.replace(scripted, stands_in=True)
 
 
 def _by_address(base_url: str, env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:

@@ -14,6 +14,7 @@ from typing import Any
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.validation.approval import approval_issues
+from graphflow.models.options import options_from_document
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 from graphflow.modes.registry import MODES
 from graphflow.suggestions import choose
@@ -26,6 +27,7 @@ _RANGES: Mapping[tuple[str, str], tuple[float, float, str]] = {
     # The least float above 0, as the range includes its ends.
     ("options", "topP"): (math.ulp(0.0), 1, "above 0 and at most 1"),
     ("options", "maxTokens"): (1, _MAX_INT, "at least 1"),
+    ("options", "maxOutputTokens"): (1, _MAX_INT, "at least 1"),
     ("options", "timeoutMs"): (1, _MAX_INT, "at least 1 (milliseconds)"),
     ("budget", "maxRounds"): (1, _MAX_INT, "at least 1"),
     ("budget", "maxSteps"): (1, _MAX_INT, "at least 1"),
@@ -71,7 +73,10 @@ def agent_issues(
     yield from _tool_issues(data.get("tools"), tools)
     yield from _team_issues(data, tools, providers)
     yield from approval_issues(data.get("approval"), data.get("tools"), tools, users)
-    yield from _range_issues(data)
+    ranges = list(_range_issues(data))
+    yield from ranges
+    if not any(issue.pointer.startswith("/options/") for issue in ranges):
+        yield from option_issues(data.get("options"))
     for pointer, graph in _graphs_in_place(data.get("nodes")):
         for issue in agent_issues(graph, tools=tools, providers=providers, users=users):
             yield replace(issue, pointer=pointer + issue.pointer)
@@ -221,6 +226,18 @@ def _range_issues(data: Mapping[str, Any]) -> Iterator[Issue]:
         if not low <= value <= high:
             rule = f"at most {high}" if value > high == _MAX_INT else words
             yield _issue(f"/{part}/{field}", f"{field} must be {rule}, not {value!r}", None, kind="type")
+
+
+def option_issues(options: Any) -> Iterator[Issue]:
+    """What no call could be made with: headers of ours, a form that can't be strict, a limit of 0."""
+    if not isinstance(options, Mapping):
+        return  # missing, or the shape says so
+    if "maxTokens" in options and "maxOutputTokens" in options:
+        yield _issue("/options/maxTokens", "`maxTokens` is the same as `maxOutputTokens`", "leave it out")
+    try:
+        options_from_document(options)
+    except ValueError as error:
+        yield _issue("/options", str(error), None, kind="type")
 
 
 def _issue(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Issue:

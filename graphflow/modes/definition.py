@@ -45,19 +45,50 @@ class _AgentPart(
     """Base of every part of an agent file: strict, immutable, written without defaults."""
 
 
+class LimitsOfCalls(_AgentPart, frozen=True):
+    """Time limits of a model call, in milliseconds. Absent: those of the provider."""
+
+    connect_ms: int | None = None
+    """For the connection, TLS included."""
+    first_token_ms: int | None = None
+    """From the request to the first data; comments do not count."""
+    idle_ms: int | None = None
+    """Between data; comments do not count."""
+    total_ms: int | None = None
+    """The whole call with its retries."""
+
+
 class Options(_AgentPart, frozen=True):
-    """Sampling options of every model call; absent means the provider's default."""
+    """Options of every model call; absent means the provider's default."""
 
     temperature: float | None = None
     """Sampling temperature, 0 to 2."""
     top_p: float | None = None
     """Nucleus sampling, above 0 and at most 1."""
+    max_output_tokens: int | None = None
+    """Longest answer, in tokens, reasoning included."""
     max_tokens: int | None = None
-    """Longest answer, in tokens."""
+    """Alias of `maxOutputTokens`."""
     timeout_ms: int | None = None
-    """Limit of one model call with its retries, in milliseconds."""
+    """Limit of one model call with its retries, in milliseconds; alias of `limits.totalMs`."""
     stop: tuple[str, ...] = ()
     """Texts at which the model stops."""
+    seed: int | None = None
+    """Makes answers repeatable, as far as the provider can."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """How hard the model may think, in the provider's words; wins over `compute`."""
+    tool_choice: str | dict[str, str] | None = None
+    """`none`, `auto`, `required`, or the name of a tool that must be called. Where no tools are offered it does not count."""
+    parallel_tool_calls: bool | None = None
+    """Whether one answer may call several tools."""
+    response_format: dict[str, Any] | None = None
+    """JSON Schema of the answer, or `{schema, strict, name}`. A node's own `schema` wins over it."""
+    limits: LimitsOfCalls | None = None
+    """Time limits of a call."""
+    headers: dict[str, str] | None = None
+    """HTTP headers of the request; those with credentials belong to the provider's settings."""
+    extra: dict[str, Any] | None = None
+    """Fields of the request that only one provider knows."""
 
 
 class AgentBudget(_AgentPart, frozen=True):

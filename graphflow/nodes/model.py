@@ -20,7 +20,7 @@ from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, Finish, ToolCallDelta
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import chosen_options, listed, messages_of, model_of, options_of
+from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of
 from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.port import Tool, tool
@@ -42,6 +42,7 @@ WITH_SCHEMA: dict[str, Any] = {
         "model": {"type": "string"},
         "compute": {"type": "string", "enum": ["LOW", "MEDIUM", "HIGH"]},
         "schema": {"type": "object"},
+        "options": {"type": "object"},
         "output": {"type": "string", "enum": ["PLAIN", "REASONING_SUMMARY"]},
         "stream": {"type": "string", "enum": ["content", "reasoning", "hidden", "candidate"]},
         "showReasoning": {"type": "boolean"},
@@ -73,6 +74,12 @@ class ModelKind:
     def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         arguments = node.with_ if isinstance(node.with_, Mapping) else {}
         yield from unknown_tools(self._tools, arguments)
+        own = arguments.get("options")
+        if isinstance(own, Mapping) and "${" not in repr(own):
+            try:
+                options_from_document(own)
+            except ValueError as error:
+                yield Issue(pointer="/with/options", message=str(error), kind="type")
         provider = arguments.get("providerKey")
         if isinstance(provider, str) and "${" not in provider and self._providers and provider not in self._providers:
             yield Issue(
@@ -162,8 +169,7 @@ async def call_model(
     request = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
     ctx.offered = (ctx.offered or frozenset()) | offered.keys()
-    mine = chosen_options(ctx, document)
-    given = options_from_document({**(document.options or {}), **mine, **(options or {})})
+    given = defaults_of(ctx, document, options)
     chosen = options_of({"schema": form.schema}, given, bool(offered), False)
     shown = ctx.speaks if stream is None else stream
     key = key or ctx.keys.ordinal("model")

@@ -46,14 +46,25 @@ def model_of(ctx: NodeRun, document: GraphDefinition, given: Mapping[str, Any]) 
     return given.get("providerKey", document.provider_key), given.get("model", document.model)
 
 
-def defaults_of(ctx: NodeRun, document: GraphDefinition, defaults: ChatOptions) -> ChatOptions:
-    """The document's options with those of the request.
+def defaults_of(
+    ctx: NodeRun, document: GraphDefinition, own: Mapping[str, Any] | None, defaults: ChatOptions | None = None
+) -> ChatOptions:
+    """The document's options, over them those of the request, over them those of the node or call.
 
     Args:
-        defaults: the document's, as they are read once for all calls.
+        own: those of the node or call.
+        defaults: the document's, if they were read before.
+
+    Raises:
+        NodeFailed: `validation`: the node's own, which an expression may have given, are none.
     """
-    mine = chosen_options(ctx, document)
-    return options_from_document({**(document.options or {}), **mine}) if mine else defaults
+    mine = {} if document.per_request is None else chosen_options(ctx, document)
+    if defaults is not None and not mine and not own:
+        return defaults
+    try:
+        return options_from_document(document.options, mine, own)
+    except ValueError as error:
+        raise NodeFailed(f"node {ctx.node!r}: options: {error}", code="validation") from None
 
 
 def chosen_options(ctx: NodeRun, document: GraphDefinition) -> dict[str, Any]:

@@ -231,7 +231,7 @@ class ModelTurn:
         model: ChatModel = ctx.uncounted_model(*model_of(ctx, document, given))
         self.summary = given.get("output") == "REASONING_SUMMARY"
         self.last = bool(given.get("lastTurn"))
-        defaults = common.defaults if document.per_request is None else defaults_of(ctx, document, common.defaults)
+        defaults = defaults_of(ctx, document, given.get("options"), common.defaults)
         self.options = options_of(given, defaults, bool(self.tools), self.summary)
         self.closed: list[ToolMessage] = []
         """Results of calls that had none when this last turn began."""

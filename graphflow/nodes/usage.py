@@ -73,8 +73,11 @@ class CallMeter:
         self._ctx.end_model_call(_CUT_OFF, self._used(usage), self._key)
 
     def _used(self, usage: Usage | None) -> dict[str, float]:
+        # A model of a user may have no capabilities.
+        answers_for_nobody = getattr(getattr(self._model, "capabilities", None), "stands_in", False)
+        stands_in = {"standInCalls": 1} if answers_for_nobody else {}
         if usage is None:
-            return {"uncountedCalls": 1, "unpricedCalls": 1}
+            return {"uncountedCalls": 1, "unpricedCalls": 1, **stands_in}
         prices, model = self._prices, self._model
         cost_usd = None if prices is None else prices.cost_usd(model.provider, model.model, usage)
         return {
@@ -82,5 +85,6 @@ class CallMeter:
             "completionTokens": usage.completion_tokens,
             "reasoningTokens": usage.reasoning_tokens,
             "cachedTokens": usage.cached_tokens,
+            **stands_in,
             **({"unpricedCalls": 1} if cost_usd is None else {"costUsd": cost_usd}),
         }

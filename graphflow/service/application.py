@@ -20,9 +20,10 @@ from graphflow.memory.chat_recorder import ChatRecorder
 from graphflow.memory.prompt_snapshot import system_of
 from graphflow.memory.tools import memory_tools
 from graphflow.models.model_data import listed_prices
+from graphflow.models.opening import opener
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
-from graphflow.models.providers import known_providers, open_model
+from graphflow.models.providers import known_providers
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import stored_document
@@ -40,7 +41,6 @@ from graphflow.tools.running.runner import ToolRunner
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
-    from graphflow.models.chat_model import ChatModel
 
 
 class Application(ServiceContext):
@@ -86,7 +86,7 @@ class Application(ServiceContext):
         self.toolbox = Toolbox(self.settings, self._registered_tools([*self._offered.tools, *tools]), self._take_tools)
         self.tools = self.toolbox.registry
         self.runner = self._make_runner()
-        self.models = ModelPool(models or self._open_model)
+        self.models = ModelPool(models or opener(lambda: self.settings))
         self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
         self.providers = known_providers(self.settings.providers)
         self.chat_record = self._make_chat_record()
@@ -180,14 +180,6 @@ class Application(ServiceContext):
         except GraphflowError:  # no key for it yet; a node that calls it looks again
             return False
         return self.prices.find(opened.provider, opened.model) is not None
-
-    def _open_model(self, provider_key: str | None, model: str | None) -> ChatModel:
-        opened = open_model(provider_key, model, env=self.settings.environ, profiles=self.settings.providers)
-        if not self.settings.llm.interaction_log_enabled:
-            return opened
-        from graphflow.models.logs.interaction_log import LoggedModel
-
-        return LoggedModel(opened, mask_sensitive=self.settings.llm.interaction_log_mask_sensitive)
 
     # --- life
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphflow.graph.engine.ports import Clock, Ids
     from graphflow.models.chat_model import ChatModel
     from graphflow.runtime.compiled_graph import CompiledGraph
+    from graphflow.settings import Settings
 
 
 class Graph(GraphBuilder[S]):
@@ -77,6 +78,7 @@ class Graph(GraphBuilder[S]):
         clock: Clock | None = None,
         ids: Ids | None = None,
         bounds: Bounds | None = None,
+        settings: Settings | bool | None = None,
     ) -> CompiledGraph:
         """The graph ready to run. It is checked at once, so that an error of it comes from here and not from a run.
 
@@ -87,10 +89,13 @@ class Graph(GraphBuilder[S]):
         Args:
             checkpointer: where its threads live; without one nothing is kept.
             tools: tools in addition to the built-in ones: `@tool` functions or `Tool`s.
-            model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
+            model: a `ChatModel` for every `model` node; by default chosen by provider key and settings.
             validate: False checks it when it is first used: by a run, or by `plan` or `version`.
             clock, ids: where times and new ids come from, for tests.
             bounds: on what its runs hold and send; default `graphflow.Bounds()`.
+            settings: by which models are opened and priced, as `graphflow.settings.load_settings` gives them; by default those
+                of the present folder (`graphflow.toml`, `.env`) and the environment, read when a model is first called.
+                False: none, neither files nor environment.
 
         Raises:
             DefinitionError: with all errors of the document.
@@ -106,4 +111,5 @@ class Graph(GraphBuilder[S]):
             clock=clock,
             ids=ids,
             bounds=bounds,
+            settings=settings,
         )

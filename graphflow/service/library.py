@@ -24,15 +24,22 @@ if TYPE_CHECKING:
     from graphflow.graph.engine.ports import Clock, Ids
     from graphflow.models.chat_model import ChatModel
     from graphflow.models.prices import Prices
+    from graphflow.settings import Settings
     from graphflow.tools.registry import ToolRegistry
 
 
 class Services(dict[str, Any]):
     """What nodes reach through `ctx`, made when it is first asked for: a graph without models loads none."""
 
-    def __init__(self, tools: Callable[[], ToolRegistry], model: ChatModel | None, bounds: Bounds | None) -> None:
+    def __init__(
+        self,
+        tools: Callable[[], ToolRegistry],
+        model: ChatModel | None,
+        bounds: Bounds | None,
+        settings: Callable[[], Settings],
+    ) -> None:
         super().__init__()
-        self._tools, self._model, self._bounds = tools, model, bounds or DEFAULTS
+        self._tools, self._model, self._bounds, self._settings = tools, model, bounds or DEFAULTS, settings
 
     def __missing__(self, name: str) -> Any:
         if name == "model":
@@ -53,12 +60,11 @@ class Services(dict[str, Any]):
 
     @functools.cached_property
     def prices(self) -> Prices:
-        """Those of the settings of the current folder."""
+        """Those of the settings, and list prices."""
         from graphflow.models.model_data import listed_prices
         from graphflow.models.prices import Prices
-        from graphflow.settings import load_settings
 
-        settings = load_settings()
+        settings = self._settings()
         return Prices(settings.prices, listed_prices(settings.llm.models_file))
 
     def is_priced(self, provider_key: str | None, model: str | None) -> bool:
@@ -74,9 +80,54 @@ class Services(dict[str, Any]):
         model = self._model
         if model is not None:
             return ModelPool(lambda provider, name: model)
-        from graphflow.models.providers import open_model
+        from graphflow.models.opening import opener
 
-        return ModelPool(open_model)
+        return ModelPool(opener(self._settings))
+
+
+def _settings_of(given: Settings | bool | None) -> Callable[[], Settings]:
+    """The given settings, or those of the folder in which the graph was made: read when a model is first called."""
+    if given is True or isinstance(given, str):
+        raise ArgumentRefused(f"settings={shown(given)}: give graphflow.settings.load_settings(FOLDER), False or None")
+    # The folder now: the process may change its working directory before that.
+    folder = Path.cwd() if given is None else None
+
+    @functools.cache
+    def settings() -> Settings:
+        from graphflow.settings import Settings, load_settings
+        from graphflow.settings.table import LlmSettings
+
+        if given is False:
+            return Settings(llm=LlmSettings(interaction_log_enabled=False))
+        return load_settings(folder) if given is None else given
+
+    return settings
+
+
+class _KnownProviders(Sequence[str]):
+    """The provider keys that a document may name; the settings are read only for one that is not built in."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        self._settings = settings
+
+    def __contains__(self, key: object) -> bool:
+        from graphflow.models.providers import known_providers
+
+        return key in known_providers() or key in self._all()
+
+    def _all(self) -> list[str]:
+        from graphflow.models.providers import known_providers
+
+        return known_providers(self._settings().providers)
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class _Subgraphs:
@@ -103,6 +154,7 @@ def _kinds(
     documents: _Subgraphs,
     model: ChatModel | None,
     bounds: Bounds | None,
+    settings: Callable[[], Settings],
     users: bool | None = None,
 ) -> tuple[NodeKinds, Services]:
     _need_functions("tools", enumerate(tools), "a `@tool` function or a `Tool`; the built-in tools are there already")
@@ -116,15 +168,10 @@ def _kinds(
             made.append(ToolRegistry(tools))
         return made[0]
 
-    services = Services(registry, model, bounds)
-    providers = None if model is not None else _providers  # a model that was given answers for every key
+    services = Services(registry, model, bounds, settings)
+    # A model that was given answers for every key.
+    providers = None if model is not None else lambda: _KnownProviders(settings)
     return NodeKinds(registry, agents=documents, priced=services.is_priced, providers=providers, users=users), services
-
-
-def _providers() -> list[str]:
-    from graphflow.models.providers import known_providers
-
-    return known_providers()
 
 
 def _need_functions(option: str, given: Iterable[tuple[Any, Any]], what: str) -> None:
@@ -145,9 +192,10 @@ def compile_builder(
     clock: Clock | None = None,
     ids: Ids | None = None,
     bounds: Bounds | None = None,
+    settings: Settings | bool | None = None,
 ) -> CompiledGraph:
     """See `graphflow.Graph.compile`."""
-    kinds, services = _kinds(tools, _Subgraphs({}), model, bounds)
+    kinds, services = _kinds(tools, _Subgraphs({}), model, bounds, _settings_of(settings))
     parts = graph.parts()
     for name, function in parts.nodes.items():
         kinds.node(name, function)
@@ -213,6 +261,7 @@ def load_graph(
     ids: Ids | None = None,
     bounds: Bounds | None = None,
     users: bool | None = None,
+    settings: Settings | bool | None = None,
 ) -> CompiledGraph:
     """A graph that runs, from a file, a document, or the key of an agent in the settings' folder.
 
@@ -220,25 +269,24 @@ def load_graph(
         source: a path of a `.json` file, a document as a mapping, or a key.
         checkpointer: where its threads live; without one nothing is kept.
         tools: tools in addition to the built-in ones: `@tool` functions or `Tool`s.
-        model: a `ChatModel` for every `model` node; by default chosen by provider key and environment.
+        model: a `ChatModel` for every `model` node; by default chosen by provider key and settings.
         functions: Python functions behind `fn:NAME`, of nodes and of reducers.
         nodes: Python functions behind `node:NAME`.
         clock, ids: where times and new ids come from, for tests.
         bounds: on what its runs hold and send; default `graphflow.Bounds()`.
+        settings: by which models are opened and priced, as `graphflow.settings.load_settings` gives them; by default those of
+            the folder in which the graph is made (`graphflow.toml`, `.env`) and the environment, read when a model is first
+            called. False: none, neither files nor environment.
         users: whether `by` of runs and answers names different people. False refuses documents in which only somebody else
             may approve (`by: other`), as a server without users does; None asks the settings about a key, and accepts others.
 
     Raises:
         DefinitionError: with all errors, each with its place.
     """
-    origin, folder, users = _origin(source, users)
-    kinds, services = _kinds(tools, _Subgraphs({}, folder), model, bounds, users)
-    _need_functions("functions", (functions or {}).items(), "the function behind fn:NAME")
-    _need_functions("nodes", (nodes or {}).items(), "the function behind node:NAME")
-    for name, function in (functions or {}).items():
-        kinds.function(name, function)
-    for name, function in (nodes or {}).items():
-        kinds.node(name, function)
+    found = _settings_of(settings)
+    origin, folder, users = _origin(source, users, found)
+    kinds, services = _kinds(tools, _Subgraphs({}, folder), model, bounds, found, users)
+    _register(kinds, functions or {}, nodes or {})
     from graphflow.agents.loader import load_agent
 
     assert kinds.tools is not None
@@ -246,7 +294,7 @@ def load_graph(
         origin,
         kinds=kinds,
         tools=kinds.tools.names(),
-        providers=_providers(),
+        providers=_KnownProviders(found),
         users=users,
         document_bytes=(bounds or DEFAULTS).document_bytes,
     )
@@ -262,8 +310,17 @@ def load_graph(
     )
 
 
+def _register(kinds: NodeKinds, functions: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
+    _need_functions("functions", functions.items(), "the function behind fn:NAME")
+    _need_functions("nodes", nodes.items(), "the function behind node:NAME")
+    for name, function in functions.items():
+        kinds.function(name, function)
+    for name, function in nodes.items():
+        kinds.node(name, function)
+
+
 def _origin(
-    source: str | PathLike[str] | Mapping[str, Any], users: bool | None
+    source: str | PathLike[str] | Mapping[str, Any], users: bool | None, settings: Callable[[], Settings]
 ) -> tuple[Any, Path | None, bool | None]:
     """What to load, the folder in which subgraphs are looked up, and whether there are users, as far as that is known."""
     if isinstance(source, Mapping):
@@ -275,8 +332,7 @@ def _origin(
     if path.suffix == ".json" or path.is_file():
         return path, path.parent, users
     from graphflow.service.catalog.builtin_tools import names_users
-    from graphflow.settings import load_settings
 
-    settings = load_settings()
-    folder = settings.agents.dir
-    return folder / f"{source}.json", folder, names_users(settings.server.tokens) if users is None else users
+    found = settings()
+    folder = found.agents.dir
+    return folder / f"{source}.json", folder, names_users(found.server.tokens) if users is None else users

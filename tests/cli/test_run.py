@@ -13,6 +13,12 @@ import pytest
 QUESTION = "What time is it in Beijing? And list the files"
 
 
+@pytest.fixture(autouse=True)
+def _named_model(environment: dict[str, str]) -> None:
+    """The scripted model is named, so nothing is said about it."""
+    environment["LLM_PROVIDER"] = "scripted"
+
+
 def test_on_a_pipe_stdout_is_the_final_text_alone(cli):
     done = cli("run", "demo_plain", "hello")
     assert (done.code, done.err) == (0, "")

@@ -19,7 +19,12 @@ def _run(name: str, *arguments: str, folder: Path = ROOT, logs: str = "") -> str
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py"), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "LLM_PROVIDER": "scripted",
+            "AGENT_LLM_INTERACTION_LOG_ENABLED": "false",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -190,7 +190,8 @@ async def test_every_option_has_its_field(open_client: OpenClient) -> None:
         stop=("a", "b"),
         tool_choice=OneTool("f"),
         parallel_tool_calls=False,
-        extra={"seed": 7},
+        seed=7,
+        extra={"top_k": 3},
     )
     body = await sent(
         open_client, tools=[ToolSpec(name="f", description="F.", parameters={"type": "object"})], options=options
@@ -206,6 +207,7 @@ async def test_every_option_has_its_field(open_client: OpenClient) -> None:
         "tool_choice": {"type": "function", "function": {"name": "f"}},
         "parallel_tool_calls": False,
         "seed": 7,
+        "top_k": 3,
     }
 
 

@@ -94,7 +94,7 @@ async def test_secrets_are_masked_in_nested_json_too(lines: list[dict[str, Any]]
     turn = ScriptTurn(
         text=f"the key is {secret}", tool_calls=(ScriptedCall(name="f", arguments={"token": secret}),), piece=200
     )
-    options = ChatOptions(extra={"headers": {"Authorization": "Bearer abcdefgh"}})
+    options = ChatOptions(extra={"tracing": {"Authorization": "Bearer abcdefgh"}})
     await complete(logged(lines, "debug", turn), messages, options=options)
     assert not [word for word in (secret, "hunter22", "abcdefgh") if word in str(lines)]
 

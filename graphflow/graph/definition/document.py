@@ -192,7 +192,10 @@ class PerRequest(_Part, frozen=True):
 
     models: tuple[str, ...] = ()
     """Models of the agent's provider that a request may name."""
-    options: tuple[Literal["temperature", "topP", "maxTokens", "timeoutMs", "stop"], ...] = ()
+    options: tuple[
+        Literal["temperature", "topP", "maxOutputTokens", "maxTokens", "timeoutMs", "stop", "seed", "reasoningEffort"],
+        ...,
+    ] = ()
     """Options of model calls that a request may set."""
     variables: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Prompt variable to the JSON Schema of its value, with `default`; expressions read `input.variables.NAME`."""

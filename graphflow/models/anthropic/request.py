@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from graphflow.messages import Message
 from graphflow.models.anthropic.claude_rules import ClaudeRule
 from graphflow.models.anthropic.conversation import RequestTurns
 from graphflow.models.anthropic.schema import input_schema, structured_schema
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 from graphflow.models.profiles import Profile
+from graphflow.models.remote.request_options import answer_form, schema_rule
 from graphflow.models.replay.replay import Replay
 
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32000, "max": 32000}
@@ -49,9 +48,9 @@ class RequestWriter:
             "stream": True,
         }
         system = talk.system
-        if options.schema is not None and not self._ask_structure(options.schema, body):
-            rule = "Answer with one JSON object and nothing else. It must fit this JSON Schema:\n"
-            system = f"{system}\n\n{rule}{msgspec.json.encode(options.schema).decode()}".strip()
+        form = answer_form(options)
+        if form is not None and not (form.schema is not None and self._ask_structure(form.schema, body)):
+            system = f"{system}\n\n{schema_rule(form.schema)}".strip()
         if system:
             body["system"] = [{"type": "text", "text": system}]
         body["messages"] = talk.turns
@@ -96,8 +95,8 @@ class RequestWriter:
         return body if choice is None else body | {"tool_choice": choice}
 
     def _think(self, talk: RequestTurns, options: ChatOptions, body: dict[str, Any]) -> None:
-        effort = _COMPUTE.get(options.compute or "")
-        if effort is None or self._rule.thinking == "none":
+        effort = options.reasoning_effort or _COMPUTE.get(options.compute or "")
+        if effort in (None, "none") or self._rule.thinking == "none":
             return
         # "Thinking may not be enabled when tool_choice forces tool use."
         forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
@@ -120,6 +119,8 @@ class RequestWriter:
             self._ignored("stop", "white space alone ends no turn here")
         if stop:
             body["stop_sequences"] = stop
+        if options.seed is not None:
+            self._ignored("seed", "the API has no such field")
         given = {"temperature": options.temperature, "top_p": options.top_p}
         asked = {name: value for name, value in given.items() if value is not None}
         if not asked:

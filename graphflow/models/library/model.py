@@ -74,6 +74,8 @@ class AnyLlmModel(RemoteModel):
         if profile.usage == "stream_options":
             fields["stream_options"] = {"include_usage": True}
         fields |= request_fields(profile, self.replay, messages, tools, options)
+        if options.headers:
+            fields["extra_headers"] = dict(options.headers)
         # A reader holds the state of one stream, so each try needs a new one.
         reader = lambda: TurnReader(  # noqa: E731 - one per try
             self.provider,

@@ -166,7 +166,16 @@ def _told(options: ChatOptions) -> dict[str, Any]:
     """The options that are set."""
     told: dict[str, Any] = {
         name: value
-        for name in ("temperature", "top_p", "max_tokens", "timeout_s", "compute", "parallel_tool_calls")
+        for name in (
+            "temperature",
+            "top_p",
+            "max_tokens",
+            "timeout_s",
+            "seed",
+            "compute",
+            "reasoning_effort",
+            "parallel_tool_calls",
+        )
         if (value := getattr(options, name)) is not None
     }
     if options.tool_choice is not None:
@@ -176,6 +185,10 @@ def _told(options: ChatOptions) -> dict[str, Any]:
         told["stop"] = list(options.stop)
     if options.schema is not None:
         told["schema"] = True
+    elif options.response_format is not None:
+        told["response_format"] = options.response_format.name
+    if options.headers:
+        told["headers"] = sorted(options.headers)
     if options.extra:
         told["extra"] = msgspec.to_builtins(options.extra)
     return told

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from graphflow.content import media_of, part_to_wire
 from graphflow.messages import Message, ToolMessage, to_wire
 from graphflow.models.accumulator import arguments_error
-from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.options import ChatOptions, OneTool, ResponseFormat, ToolSpec
 from graphflow.models.profiles import Knobs, Profile
 from graphflow.models.remote.loose_json import encode_body
-from graphflow.models.remote.request_options import compute_fields, schema_rule
+from graphflow.models.remote.request_options import answer_form, compute_fields, schema_rule
 from graphflow.models.replay.replay import Replay
 
 
@@ -36,8 +36,8 @@ def request_fields(
     body |= _sampling(knobs, options)
     if tools:
         body |= _offer(knobs, tools, options)
-    if options.schema is not None:
-        _ask_structure(knobs, options.schema, body)
+    if (form := answer_form(options)) is not None:
+        _ask_structure(knobs, form, body)
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     body |= knobs.always
     body |= compute_fields(knobs, model, tools, options)
@@ -92,6 +92,7 @@ def _sampling(knobs: Knobs, options: ChatOptions) -> dict[str, Any]:
         "top_p": options.top_p,
         knobs.max_tokens: options.max_tokens,
         "stop": list(options.stop) or None,
+        knobs.seed: options.seed,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -114,15 +115,16 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _ask_structure(knobs: Knobs, schema: Mapping[str, Any], body: dict[str, Any]) -> None:
-    if knobs.structured == "json_schema":
-        named = {"name": "answer", "schema": schema}
+def _ask_structure(knobs: Knobs, form: ResponseFormat, body: dict[str, Any]) -> None:
+    if knobs.structured == "json_schema" and form.schema is not None:
+        named = {"name": form.name, "schema": form.schema, **({"strict": True} if form.strict else {})}
         body["response_format"] = {"type": "json_schema", "json_schema": named}
         return
-    if knobs.structured == "json_object":
+    if knobs.structured != "prompt":
         body["response_format"] = {"type": "json_object"}
-    # `json_object` promises any JSON, `prompt` nothing, so both need the schema in words.
-    rule = {"role": "system", "content": schema_rule(schema)}
+    # `json_object` promises any JSON, `prompt` nothing, so both need the schema in words; providers refuse the former
+    # where the prompt does not speak of JSON.
+    rule = {"role": "system", "content": schema_rule(form.schema)}
     messages: list[dict[str, Any]] = body["messages"]
     # After the system prompt, where every chat template accepts it.
     leading = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))

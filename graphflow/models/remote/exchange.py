@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from graphflow.errors import ModelError
 from graphflow.models.deltas import Delta, Finish
+from graphflow.models.options import ChatOptions
 from graphflow.models.remote.failures import Masker, failure, http_failure, request_id
 from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
@@ -35,6 +36,14 @@ class Endpoint:
     mask: Masker
     transport: Transport
     connect_s: float
+
+    def for_call(self, options: ChatOptions) -> Endpoint:
+        """The same with the headers and the connect limit of a call; headers of ours win."""
+        connect_s = None if options.limits is None else options.limits.connect_s
+        if not options.headers and connect_s is None:
+            return self
+        headers = {name.lower(): value for name, value in options.headers.items()} | dict(self.headers)
+        return replace(self, headers=headers, connect_s=connect_s or self.connect_s)
 
     @property
     def place(self) -> str:
@@ -259,4 +268,14 @@ class Exchange:
             "idle": f"fell silent for {seconds} {self._reader.progress}",
             "total": f"was not done after {seconds}, {self._reader.progress}",
         }[error.limit]
-        return failure(f"provider {provider!r} {what}", "timeout", provider, limit=error.limit, seconds=error.seconds)
+        # Once the head of the answer is there the provider works on the request, perhaps thinking: asked again it would
+        # begin anew, and both would be paid for.
+        thinking = error.limit == "first_data" and self._response is not None
+        return failure(
+            f"provider {provider!r} {what}",
+            "timeout",
+            provider,
+            retryable=False if thinking else None,
+            limit=error.limit,
+            seconds=error.seconds,
+        )

@@ -60,7 +60,7 @@ class NativeModel(RemoteModel):
     ) -> Exchange:
         body = self.body(messages, tools, options)
         # A reader holds the state of one stream, so each try needs a new one.
-        return Exchange(self._endpoint, watch, body, lambda: self.reader(messages, tools))
+        return Exchange(self._endpoint.for_call(options), watch, body, lambda: self.reader(messages, tools))
 
     def url(self, base_url: str) -> str:
         """Where requests go."""

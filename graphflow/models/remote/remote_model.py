@@ -18,7 +18,7 @@ from graphflow.models.model_data import model_data
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
-from graphflow.models.remote.retry import Limits, backoff_s
+from graphflow.models.remote.retry import Limits, backoff_s, limits_of_call
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import TOKEN_LENGTH
 from graphflow.models.replay.replay import Replay
@@ -58,7 +58,7 @@ class RemoteModel:
     ) -> None:
         self._provider = provider
         self._model = model
-        self._limits = limits or Limits()
+        self._limits = limits_of_call(limits or Limits(), provider.profile.limits)
         self._sleep = sleep
         self._draw = draw
         self.replay = Replay(provider.stamp, model, key=provider.key, more=provider.profile.replay_rules)
@@ -94,7 +94,8 @@ class RemoteModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
-        watch = TurnTimeouts(self._limits, options.timeout_s or self._limits.total_s)
+        limits = limits_of_call(self._limits, options.limits, options.timeout_s)
+        watch = TurnTimeouts(limits, limits.total_s)
         turn = self.begin(watch, messages, tools, options)
         try:
             # Retries end with the first delta: a retry after it would repeat text that readers have seen.

@@ -8,6 +8,8 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from graphflow.models.options import CallLimits
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one model call, in seconds. A wait without a bound does not exist."""
@@ -29,6 +31,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_backoff_s: float = 8
     max_retry_after_s: float = 120
     """Longest pause that a provider may ask for; if it asks for more, the error is raised at once."""
+
+
+def limits_of_call(limits: Limits, changes: CallLimits | None, total_s: float | None = None) -> Limits:
+    """The limits with those of a provider or a call in their place; `total_s` is the call's other name of its total."""
+    if changes is None and total_s is None:
+        return limits
+    given = changes or CallLimits()
+    asked = {
+        "connect_s": given.connect_s,
+        "first_data_s": given.first_token_s,
+        "idle_s": given.idle_s,
+        "total_s": given.total_s or total_s,
+    }
+    return msgspec.structs.replace(limits, **{name: value for name, value in asked.items() if value is not None})
 
 
 def backoff_s(limits: Limits, attempt: int, draw: float) -> float:

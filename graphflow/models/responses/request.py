@@ -10,10 +10,10 @@ from typing import Any
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
-from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.options import ChatOptions, OneTool, ToolSpec, fits_strict
 from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
-from graphflow.models.remote.request_options import compute_fields, fits_strict, schema_rule
+from graphflow.models.remote.request_options import answer_form, compute_fields, schema_rule
 from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.conversation import input_items, split_instructions
 
@@ -67,13 +67,13 @@ def request_body(
 def _conversation(knobs: Knobs, replay: Replay, messages: Sequence[Message], options: ChatOptions) -> dict[str, Any]:
     instructions, rest = split_instructions(messages)
     fields: dict[str, Any] = {}
-    if options.schema is not None:
-        if knobs.structured == "json_schema":
-            strict = fits_strict(options.schema)
-            form = {"type": "json_schema", "name": "answer", "schema": options.schema, "strict": strict}
+    if (asked := answer_form(options)) is not None:
+        if knobs.structured == "json_schema" and asked.schema is not None:
+            strict = asked.strict or (options.schema is not None and fits_strict(asked.schema))
+            form = {"type": "json_schema", "name": asked.name, "schema": asked.schema, "strict": strict}
             fields["text"] = {"format": form}
         else:
-            instructions = "\n\n".join(filter(None, (instructions, schema_rule(options.schema))))
+            instructions = "\n\n".join(filter(None, (instructions, schema_rule(asked.schema))))
             if knobs.structured == "json_object":
                 fields["text"] = {"format": {"type": "json_object"}}
     items = input_items(rest, replay)
@@ -134,7 +134,7 @@ def _leave_out(body: dict[str, Any], knobs: Knobs, options: ChatOptions, ignored
     """Drops what the model would refuse the request for, and passes its name to `ignored`."""
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
-    left = ["stop"] if options.stop else []
+    left = [*(["stop"] if options.stop else ()), *(["seed"] if options.seed is not None else ())]
     # A model that reasons has no sampling; one whose reasoning is switched off does.
     if knows_compute(knobs, body["model"]) and effort != "none":
         left += [name for name in ("temperature", "top_p") if body.pop(name, None) is not None]

@@ -15,7 +15,10 @@ _TEXT = {"type": "string", "minLength": 1}
 _OPTIONS: dict[str, Any] = {
     "temperature": {"type": "number", "minimum": 0, "maximum": 2},
     "topP": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "maxOutputTokens": {"type": "integer", "minimum": 1},
     "maxTokens": {"type": "integer", "minimum": 1},
+    "seed": {"type": "integer"},
+    "reasoningEffort": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max"]},
     "timeoutMs": {"type": "number", "exclusiveMinimum": 0},
     "stop": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
 }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphflow.models.remote.request_options import fits_strict
+from graphflow.models.options import fits_strict
 from tests.models.raw_server import Answer, Connection, body, stream
 
 REASONING_MODELS = ("o3", "o4", "gpt-5", "gpt-6", "deepseek")

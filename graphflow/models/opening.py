@@ -1,0 +1,67 @@
+"""One way to open a model, for applications and for graphs without one: by settings, `.env`, profiles, limits and the log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from graphflow.models.chat_model import Capabilities, ChatModel, WrappedModel
+from graphflow.models.deltas import Delta
+from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.providers import open_provider, resolve_provider
+
+if TYPE_CHECKING:
+    from graphflow.messages import Message
+    from graphflow.models.pool import Opener
+    from graphflow.settings import Settings
+
+NOBODY = (
+    "graphflow: no model provider is configured, so the built-in scripted model answers. Set a provider's key"
+    " (`graphflow doctor` shows what is found), or name it: LLM_PROVIDER=scripted\n"
+)
+
+
+def opener(settings: Callable[[], Settings]) -> Opener:
+    """Opens models by the settings, which are asked for with the first model and not before."""
+    told: list[str] = []
+
+    def open_by_settings(provider_key: str | None = None, model: str | None = None) -> ChatModel:
+        found = settings()
+        provider = resolve_provider(provider_key, found.environ, found.providers)
+        opened = open_provider(provider, model, found.environ)
+        if provider.stands_in:
+            opened = StandInModel(opened, told)
+        if not found.llm.interaction_log_enabled:
+            return opened
+        from graphflow.models.logs.interaction_log import LoggedModel
+
+        return LoggedModel(opened, mask_sensitive=found.llm.interaction_log_mask_sensitive)
+
+    return open_by_settings
+
+
+class StandInModel(WrappedModel):
+    """The scripted model where nobody named it: its first call says so on stderr, and the run's usage counts its calls."""
+
+    def __init__(self, inner: ChatModel, told: list[str]) -> None:
+        super().__init__(inner)
+        self._told = told
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return msgspec.structs.replace(self._inner.capabilities, stands_in=True)
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
+    ) -> AsyncGenerator[Delta, None]:
+        if not self._told:
+            self._told.append(NOBODY)
+            sys.stderr.write(NOBODY)
+            sys.stderr.flush()
+        async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
+            async for delta in deltas:
+                yield delta
