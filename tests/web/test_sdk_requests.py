@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage, to_wire
-from graphflow.models.options import ChatOptions, OneTool
+from graphflow.models.options import ChatOptions, OneTool, fits_strict
 from graphflow.models.profiles import PROFILES
-from graphflow.models.remote.request_options import fits_strict
 from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.request import request_body
 from tests.models.conversations import CONVERSATIONS, Conversation
