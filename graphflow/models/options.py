@@ -27,7 +27,7 @@ _OWN_OPTION = {
 }  # fmt: skip
 """Fields of a request that have an option of their own."""
 _NOT_HEADERS = frozenset(
-    "authorization proxy-authorization api-key x-api-key x-goog-api-key cookie set-cookie host connection te trailer upgrade"
+    "authorization proxy-authorization api-key x-api-key x-goog-api-key cookie set-cookie host connection trailer upgrade"
     " content-type content-length content-encoding transfer-encoding accept accept-encoding expect".split()
 )
 """Headers of ours: credentials, and what the connection and the body need."""
