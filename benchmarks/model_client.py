@@ -5,15 +5,16 @@
 A loopback server in a process of its own streams the same OpenAI chunks to each client; every client runs
 in a process of its own, is opened once (as in a server) and counts its own CPU (`time.process_time`) per
 stream, request included. The rounds of the clients are interleaved; the table shows medians and the ratio
-to the SDK. `--sdk-python` is
-the interpreter of an environment that has `openai`; without it that row is left out. `--block N` is how
-many chunks the server writes at a time: 64 for the cost of decoding, 1 for the cost of a real, slow stream.
+to the SDK (of Messages events: `anthropic` with `messages.stream`, which puts the message together as graphflow does).
+`--sdk-python` is the interpreter of an environment that has `openai`, and `anthropic` for the Messages events; without it
+that row is left out. `--block N` is how many chunks the server writes at a time: 64 for the cost of decoding, 1 for the cost of a real, slow stream.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import statistics
 import subprocess
@@ -22,8 +23,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+KINDS = ("text", "reasoning", "tool", "responses", "messages")
 WORDS = "the quick brown fox jumps over the lazy dog and then it rests".split()
 
 
@@ -53,8 +56,29 @@ def response_body(chunks: int) -> list[bytes]:
     ]
 
 
+def message_body(chunks: int) -> list[bytes]:
+    """Events of the Messages API of Anthropic."""
+
+    def event(kind: str, **fields: object) -> bytes:
+        return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields}, separators=(',', ':'))}\n\n".encode()
+
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    message = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "m", "stop_reason": None}
+    head = event("message_start", message={**message, "stop_sequence": None, "usage": usage})
+    head += event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    pieces = [
+        event("content_block_delta", index=0, delta={"type": "text_delta", "text": f" {WORDS[i % 13]}"})
+        for i in range(chunks)
+    ]
+    tail = event("content_block_stop", index=0)
+    tail += event("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage=usage)
+    return [head + pieces[0], *pieces[1:-1], pieces[-1] + tail + event("message_stop")]
+
+
 def end(kind: str) -> bytes:
     """What follows the deltas."""
+    if kind == "messages":
+        return b": end\n\n"
     if kind == "responses":
         usage = {
             "input_tokens": 1,
@@ -71,6 +95,8 @@ def end(kind: str) -> bytes:
 def body(kind: str, chunks: int) -> list[bytes]:
     if kind == "responses":
         return response_body(chunks)
+    if kind == "messages":
+        return message_body(chunks)
     if kind == "tool":
         out = [
             chunk(
@@ -134,6 +160,7 @@ Stream = Callable[[str], Awaitable[int]]
 @asynccontextmanager
 async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.messages import HumanMessage
+    from graphflow.models.anthropic.model import AnthropicModel
     from graphflow.models.openai.model import OpenAICompatibleModel
     from graphflow.models.profiles import Profile
     from graphflow.models.provider import Provider
@@ -141,9 +168,10 @@ async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.models.responses.model import ResponsesModel
 
     transport = HttpxTransport()
+    protocols: dict[str, Any] = {"responses": ResponsesModel, "messages": AnthropicModel}
 
     async def stream(url: str) -> int:
-        protocol = ResponsesModel if _kind(url) == "responses" else OpenAICompatibleModel
+        protocol = protocols.get(_kind(url), OpenAICompatibleModel)
         model = protocol(Provider(key="bench", profile=Profile(), base_url=url), "m", transport=transport)
         count = 0
         async for _ in model.stream([HumanMessage(content="go")]):
@@ -163,6 +191,8 @@ async def openai_client() -> AsyncIterator[Stream]:
         async def stream(url: str) -> int:
             client.base_url = url
             count = 0
+            if _kind(url) == "messages":
+                return await by_anthropic(url)
             if _kind(url) == "responses":
                 async for part in await client.responses.create(model="m", input="go", stream=True):
                     count += part.type == "response.output_text.delta"
@@ -178,6 +208,25 @@ async def openai_client() -> AsyncIterator[Stream]:
         yield stream
 
 
+async def by_anthropic(url: str) -> int:
+    """The Messages API has an SDK of its own."""
+    client = _anthropic()
+    client.base_url = url
+    count = 0
+    asked = [{"role": "user", "content": "go"}]
+    async with client.messages.stream(model="m", max_tokens=8, messages=asked) as events:
+        async for event in events:
+            count += event.type == "content_block_delta"
+    return count
+
+
+@functools.cache
+def _anthropic() -> Any:
+    import anthropic  # type: ignore[import-not-found,unused-ignore]  # in an environment of its own
+
+    return anthropic.AsyncAnthropic(base_url="http://127.0.0.1", api_key="none", max_retries=0)
+
+
 @asynccontextmanager
 async def httpx_client() -> AsyncIterator[Stream]:
     """httpx and the standard JSON decoder over lines: what a hand-written client does, untyped."""
@@ -191,6 +240,8 @@ async def httpx_client() -> AsyncIterator[Stream]:
                 async for line in response.aiter_lines():
                     if line.startswith("data: {"):
                         data = json.loads(line[6:])
+                        if data.get("type") == "message_delta":
+                            continue  # the end of a message, no piece of it
                         count += bool(data.get("delta") if "type" in data else data["choices"][0]["delta"])
             return count
 
@@ -273,12 +324,15 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
     try:
         figures: dict[str, dict[str, float]] = {name: {} for name in workers}
-        for kind in ("text", "reasoning", "tool", "responses"):
-            for name in workers:
+        for kind in KINDS:
+            measured = [
+                name for name in workers if kind != "messages" or name != "openai" or _has_anthropic(pythons[name])
+            ]
+            for name in measured:
                 once(name, kind)  # imports, first connection
-            got: dict[str, list[float]] = {name: [] for name in workers}
+            got: dict[str, list[float]] = {name: [] for name in measured}
             for _ in range(options.rounds):
-                for name in workers:
+                for name in measured:
                     got[name].append(once(name, kind))
             for name, values in got.items():
                 figures[name][f"{kind}_us"] = statistics.median(values)
@@ -289,18 +343,23 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     return figures
 
 
+def _has_anthropic(python: str) -> bool:
+    return subprocess.run([python, "-c", "import anthropic"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
 def show(figures: dict[str, dict[str, float]], options: argparse.Namespace) -> None:
     print(f"CPU us per chunk, {options.chunks} chunks, {options.block} per block, median of {options.rounds} rounds")
-    for kind in ("text", "reasoning", "tool", "responses"):
+    for kind in KINDS:
         sdk = figures.get("openai", {}).get(f"{kind}_us")
         for name, by_kind in figures.items():
-            value = by_kind[f"{kind}_us"]
+            if (value := by_kind.get(f"{kind}_us")) is None:
+                continue
             print(f"  {kind:10s} {name:12s} {value:8.2f}  {f'{value / sdk:6.3f}x the SDK' if sdk else ''}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sdk-python", help="interpreter of an environment that has `openai`")
+    parser.add_argument("--sdk-python", help="interpreter of an environment that has `openai` and `anthropic`")
     parser.add_argument("--chunks", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--block", type=int, default=64)

@@ -11,7 +11,7 @@ _REFUSED = frozenset({
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "maxItems",
     "uniqueItems", "contains", "minContains", "maxContains", "minProperties", "maxProperties", "propertyNames",
     "patternProperties", "if", "then", "else", "not", "dependentRequired", "dependentSchemas", "default", "examples", "$schema",
-    "unevaluatedProperties", "unevaluatedItems", "prefixItems",
+    "unevaluatedProperties", "unevaluatedItems", "prefixItems", "pattern",
 })  # fmt: skip
 """https://platform.claude.com/docs/en/build-with-claude/structured-outputs; said in the description instead."""
 _NAMED = ("properties", "$defs", "definitions")

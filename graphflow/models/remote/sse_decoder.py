@@ -7,6 +7,8 @@ error there.
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
@@ -66,7 +68,15 @@ class SseDecoder:
             if lines.startswith(b"data: ") and b"\n" not in lines:
                 if len(lines) > 6:
                     events.append(SseEvent(lines[6:]))
-            elif (event := _event(lines)) is not None:
+                continue
+            # The other common case: a name, and one data line.
+            if lines.startswith(b"event: "):
+                head, _, data = lines.partition(b"\n")
+                if data.startswith(b"data: ") and b"\n" not in data:
+                    if len(data) > 6:
+                        events.append(SseEvent(data[6:], _name(head)))
+                    continue
+            if (event := _event(lines)) is not None:
                 events.append(event)
         return events
 
@@ -106,6 +116,12 @@ class SseDecoder:
         self._pending_bytes += len(block)
         if self._pending_bytes > MAX_EVENT_BYTES:
             raise EventTooLong(f"an event of the stream is longer than {MAX_EVENT_BYTES} bytes and has no end")
+
+
+@functools.lru_cache(maxsize=64)
+def _name(line: bytes) -> str | None:
+    """The name in a line `event: NAME`; a protocol has a few."""
+    return line[7:].decode("utf-8", "replace") or None
 
 
 def _event(lines: bytes) -> SseEvent | None:
