@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -160,3 +161,35 @@ def test_views_that_go_on_from_any_earlier_one_are_as_lists_would_be(steps: list
         for other, older in views:
             grown = view.since(other)
             assert grown is None or [*older, *grown] == items
+
+
+ODD: list[Any] = [1, 1.0, True, 0, False, "1", None, float("nan"), b"1", [1], (1,), [1.0], {"a": 1}, {"a": True}, {"b": [1, {"c": 2.0}]}, {"b": [1, {"c": 2}]}]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(ODD), max_size=30), st.lists(st.sampled_from(ODD), max_size=30))
+def test_a_union_takes_what_equals_nothing_before_it_however_many_they_are(old: list[Any], new: list[Any]) -> None:
+    before = ListView([freeze(item) for item in old])
+    seen, expected = list(before), list[Any]()
+    for item in map(freeze, new):
+        if item not in seen:
+            seen.append(item)
+            expected.append(item)
+    assert list(map(repr, before.lacking([freeze(item) for item in new]))) == list(map(repr, expected))
+
+
+def test_a_union_of_many_costs_no_more_for_each() -> None:
+    class Counted(int):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    texts = ListView([f"a{number}" for number in range(20_000)])
+    begun = time.thread_time()
+    assert len(texts.lacking([f"b{number}" for number in range(20_000)])) == 20_000
+    assert len(texts.lacking([{"n": number} for number in range(20_000)])) == 20_000
+    assert time.thread_time() - begun < 5  # CPU time; one by one it is a minute
+    assert texts.lacking([Counted(7)] * 20) == [7] and Counted.compared > 0, "somebody's class is asked itself"

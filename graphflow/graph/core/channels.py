@@ -409,13 +409,8 @@ def _reduce_append(channel: Channel, old: Any, value: Any, update: Update) -> No
 
 
 def _reduce_union(channel: Channel, old: Any, value: Any, update: Update) -> None:
-    seen: list[Any] = list(old or ())
-    entries: list[LogEntry] = []
-    for item in map(freeze, _list(channel, value)):
-        if item not in seen:
-            seen.append(item)
-            entries.append(("+", item))
-    if entries:
+    before = old if isinstance(old, ListView) else ListView(list(old or ()))
+    if entries := [("+", item) for item in before.lacking([freeze(item) for item in _list(channel, value)])]:
         update.logs[channel.key] = entries
 
 

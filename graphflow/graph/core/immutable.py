@@ -161,6 +161,10 @@ class ListView(Sequence[Any]):
             fold(items, entry)
         return ListView(items, len(items), self.ordinals + len(entries))
 
+    def lacking(self, items: Sequence[Any]) -> list[Any]:
+        """The items that equal no item of this list and none before them, in order."""
+        return _not_among(self, items)
+
     def __len__(self) -> int:
         return self._length
 
@@ -267,6 +271,50 @@ def thaw(value: Any) -> Any:
     if isinstance(value, ListView | list | tuple):
         return [thaw(v) for v in value]
     return value
+
+
+FEW = 8
+"""Items up to which looking through a list costs less than an index of it."""
+_HASHABLE: frozenset[type] = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def _not_among(old: Sequence[Any], items: Sequence[Any]) -> list[Any]:
+    """See `ListView.lacking`; many are found by an index of what is there."""
+    out: list[Any] = []
+    try:
+        if len(items) <= FEW:
+            raise TypeError
+        index: dict[int, list[Any]] = {}
+        for item in old:
+            index.setdefault(_content_hash(item), []).append(item)
+        hashes = list(map(_content_hash, items))
+    except TypeError:  # few, or a class of somebody's, which may say of any value that it equals it
+        seen = list(old)
+        for item in items:
+            if item not in seen:
+                seen.append(item)
+                out.append(item)
+        return out
+    for item, place in zip(items, hashes, strict=True):
+        alike = index.setdefault(place, [])
+        if item not in alike:
+            alike.append(item)
+            out.append(item)
+    return out
+
+
+def _content_hash(value: Any) -> int:
+    """The same for values that are equal, though they may be of different types, as `1` and `1.0`."""
+    kind = type(value)
+    if kind in _HASHABLE:
+        return hash(value)
+    if kind in (dict, FrozenDict, State):
+        return hash(frozenset([(key, _content_hash(item)) for key, item in value.items()]))
+    if kind in (list, tuple, FrozenList, ListView):
+        return hash(tuple(map(_content_hash, value)))
+    if kind in MESSAGE_TYPES:
+        return hash((kind, value.id))
+    raise TypeError
 
 
 # --- the table of frames: every tick works on a copy of it
