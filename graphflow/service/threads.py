@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from graphflow.errors import CheckpointNotFound, ThreadExists, ThreadNotFound
 from graphflow.graph.core.immutable import thaw
+from graphflow.graph.core.machine import Interrupt
 from graphflow.json_data import plain
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.runs.thread_list import LOOK_AT, ThreadInfo, thread_info, threads_with
@@ -22,6 +25,9 @@ from graphflow.service.live_threads import flush_live
 from graphflow.service.queued_inputs import queued_inputs
 from graphflow.service.requests import unknown_cursor
 from graphflow.service.usage import added, line_dict
+
+INLINE = 100
+"""Questions that are worded without a thread."""
 
 
 async def thread_of(context: ServiceContext, thread_id: str) -> Thread:
@@ -82,13 +88,19 @@ async def summary(context: ServiceContext, thread_id: str, *, caller: Caller = L
         "runId": state.run_id,
         "checkpointId": state.checkpoint_id,
         "next": state.next,
-        "interrupts": [interrupt_dict(interrupt) for interrupt in state.interrupts],
+        "interrupts": await _told(state.interrupts),
         "state": {key: _short(value) for key, value in state.values.items()},
         "usage": state.usage,
         "createdAt": row.created_at,
         "updatedAt": row.facts.updated_at,
         **({"trace": list(trace)} if trace else {}),
     }
+
+
+async def _told(interrupts: Sequence[Interrupt]) -> list[dict[str, Any]]:
+    """The questions for an answer; thousands of them are worded beside the event loop."""
+    told = partial(list, map(interrupt_dict, interrupts))
+    return told() if len(interrupts) <= INLINE else await asyncio.to_thread(told)
 
 
 def _short(value: Any) -> str:
@@ -123,18 +135,24 @@ async def checkpoints(
 async def state(context: ServiceContext, thread_id: str, checkpoint_id: str | None = None) -> dict[str, Any]:
     """The thread in full, at its head or at a checkpoint."""
     found: ThreadState = await (await thread_of(context, thread_id)).state(checkpoint_id)
+    # It may have thousands of branches, or megabytes.
+    values, frames = await asyncio.to_thread(_plain, found)
     return {
         "threadId": thread_id,
         "checkpointId": found.checkpoint_id,
         "status": found.status,
         "driven": found.driven,
         "runId": found.run_id,
-        "values": thaw(found.values),
+        "values": values,
         "next": found.next,
-        "interrupts": [interrupt_dict(interrupt) for interrupt in found.interrupts],
+        "interrupts": await _told(found.interrupts),
         "usage": found.usage,
-        "frames": {path: thaw(values) for path, values in found.own_frames.items()},
+        "frames": frames,
     }
+
+
+def _plain(found: ThreadState) -> tuple[dict[str, Any], dict[str, Any]]:
+    return thaw(found.values), {path: thaw(values) for path, values in found.own_frames.items()}
 
 
 async def diff(context: ServiceContext, thread_id: str, a: str, b: str, other: str | None = None) -> dict[str, Any]:
