@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -99,8 +98,11 @@ async def summary(context: ServiceContext, thread_id: str, *, caller: Caller = L
 
 async def _told(interrupts: Sequence[Interrupt]) -> list[dict[str, Any]]:
     """The questions for an answer; thousands of them are worded beside the event loop."""
-    told = partial(list, map(interrupt_dict, interrupts))
-    return told() if len(interrupts) <= INLINE else await asyncio.to_thread(told)
+    return _worded(interrupts) if len(interrupts) <= INLINE else await asyncio.to_thread(_worded, interrupts)
+
+
+def _worded(interrupts: Sequence[Interrupt]) -> list[dict[str, Any]]:
+    return [interrupt_dict(interrupt) for interrupt in interrupts]
 
 
 def _short(value: Any) -> str:
