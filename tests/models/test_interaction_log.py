@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import structlog
 
+from graphflow.content import ImagePart, TextPart
 from graphflow.errors import ModelError
-from graphflow.messages import HumanMessage
+from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState
 from graphflow.models.chat_model import ChatOptions, ToolSpec, Usage, complete
 from graphflow.models.logs.call_context import set_call_context
 from graphflow.models.logs.interaction_log import LoggedModel
@@ -163,3 +164,16 @@ async def test_a_set_up_of_structlog_is_followed(capsys: pytest.CaptureFixture[s
     finally:
         structlog.reset_defaults()
     assert capsys.readouterr() == ("", "")
+
+
+async def test_neither_the_bytes_of_media_nor_provider_state_are_logged(lines: list[dict[str, Any]]) -> None:
+    state = ProviderState(provider="p", model="m", data={"signature": "EtsBCkgI"})
+    image = ImagePart(data=b"\x89PNG" * 100, media_type="image/png", name="cat.png")
+    asked: list[Message] = [
+        HumanMessage(content=(TextPart(text="see"), image)),
+        AIMessage(content="hm", provider_state=state),
+    ]
+    await complete(logged(lines, "debug"), asked)
+    (shown,) = [line["content"] for line in lines if line["event"] == "model.messages"]
+    assert shown[0]["content"][1] == {"type": "image", "mediaType": "image/png", "name": "cat.png", "size": 400}
+    assert "EtsBCkgI" not in str(lines) and "iVBORw" not in str(lines) and "PNG" not in str(lines)

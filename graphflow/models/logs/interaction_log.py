@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.content import described
 from graphflow.errors import GraphflowError
 from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
@@ -103,7 +104,7 @@ class _LoggedCall:
             facts["tools"] = [tool.name for tool in tools]
         self._log.info("model.request", **facts, **self._mask(_told(options)))
         if self.debug:
-            self._log.debug("model.messages", content=self._mask([to_wire(m) for m in messages]))
+            self._log.debug("model.messages", content=self._mask([_logged(m) for m in messages]))
 
     def delta(self, delta: Delta) -> None:
         if self.first_s is None:
@@ -192,6 +193,14 @@ def _told(options: ChatOptions) -> dict[str, Any]:
     if options.extra:
         told["extra"] = msgspec.to_builtins(options.extra)
     return told
+
+
+def _logged(message: Message) -> dict[str, Any]:
+    """The message in OpenAI form, media as what they are and how large: their bytes would fill the log."""
+    wire = to_wire(message)
+    if not isinstance(message.content, str):
+        wire["content"] = [described(part) for part in message.content]
+    return wire
 
 
 def _as_is(value: Any) -> Any:
