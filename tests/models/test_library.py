@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Self
 
 import pytest
 
@@ -81,6 +84,25 @@ async def _at_once(seconds: float) -> None:
 
 
 PAUSES: list[float] = []
+
+
+class BackgroundServer:
+    """A raw server with a loop of its own, which outlives those of the runs."""
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._context = raw_server(anthropic(*TURN))
+        self.server = asyncio.run_coroutine_threadsafe(self._context.__aenter__(), self._loop).result(30)
+        self.url = self.server.url
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._context.__aexit__(None, None, None), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 @pytest.fixture(autouse=True)
@@ -281,3 +303,49 @@ async def test_a_profile_switches_the_fallback_on() -> None:
         await model.aclose()
         agents = [request.headers["user-agent"] for request in server.requests]
     assert agents[0] == "graphflow" and "openai" in agents[1].lower()
+
+
+def test_each_run_of_its_own_event_loop_sends_one_request() -> None:
+    """The SDK's client was bound to the first loop: each later run failed at its closed sockets and was sent again."""
+    heads: list[int] = []
+
+    async def turn(model: ChatModel, url: str) -> None:
+        assert isinstance((await heard_of(model))[-1], Finish)
+
+    with BackgroundServer() as served:
+        model = library_model(served.url, retries=2)
+        for _ in range(3):
+            asyncio.run(turn(model, served.url))
+        heads.append(len(served.server.requests))
+    assert (heads, PAUSES) == ([3], [])
+
+
+async def test_an_overload_in_a_stream_that_began_well_is_tried_again() -> None:
+    overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    async with raw_server(anthropic(overloaded), anthropic(*TURN)) as server:
+        model = library_model(server.url, retries=1)
+        assert isinstance((await heard_of(model))[-1], Finish)
+        await model.aclose()
+        assert len(server.requests) == 2
+
+
+async def test_a_parameter_that_the_sdk_refuses_is_no_failure_of_the_connection() -> None:
+    async with raw_server(anthropic(*TURN)) as server:
+        model = library_model(server.url, retries=2)
+        options = ChatOptions(extra={"no_such_parameter": 1})
+        with pytest.raises(ModelError) as caught:
+            await complete(model, ASK, (), options)
+        await model.aclose()
+        assert server.requests == []
+    error = caught.value
+    assert (error.code, error.retryable, PAUSES) == ("provider_error", False, [])
+    assert "no_such_parameter" in error.message
+
+
+async def test_a_missing_sdk_is_named() -> None:
+    if find_spec("google") is not None and find_spec("google.genai") is not None:
+        pytest.skip("the SDK of Gemini is installed here")
+    model = library_model("http://127.0.0.1:9", key="gemini")
+    with pytest.raises(ModelError, match=r"any-llm-sdk\[gemini\]") as caught:
+        await heard_of(model)
+    assert "library is not installed" not in caught.value.message

@@ -7,8 +7,9 @@ is read, limited, retried and reported by the same code as on the native way. It
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -56,15 +57,14 @@ class AnyLlmModel(RemoteModel):
         self._mask = Masker([provider.api_key or "", *provider.headers.values()])
         self._loaded = False
         self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._life: AsyncGenerator[None, None] | None = None
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        # The library has no close of its own; the SDK's client behind it may have one, plain or asynchronous.
-        close = getattr(getattr(client, "client", None), "close", None)
-        if close is not None:
-            closing = close()
-            if asyncio.iscoroutine(closing):
-                await closing
+        self._client, life, self._life = None, self._life, None
+        # Sockets of another loop can't be closed from this one.
+        if life is not None and self._loop is asyncio.get_running_loop():
+            await life.aclose()
 
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
@@ -93,24 +93,44 @@ class AnyLlmModel(RemoteModel):
         if not self._loaded:
             await asyncio.to_thread(_load, self._provider)
             self._loaded = True
-        if self._client is None:
-            self._client = _open_client(self._provider, self._limits)
+        loop = asyncio.get_running_loop()
+        # The SDK's sockets belong to the loop that opened them: on another one the first request would fail and be sent again.
+        if self._client is None or self._loop is not loop:
+            self._client, self._loop = _open_client(self._provider, self._limits), loop
+            self._life = _closed_with_its_loop(self._client)
+            await anext(self._life)
         return self._client
+
+
+async def _closed_with_its_loop(client: Any) -> AsyncGenerator[None, None]:
+    """Closes the client at the latest when its event loop ends, which closes the generators that are still open."""
+    try:
+        yield
+    finally:
+        # The library has no close of its own; the SDK's client behind it may have one, plain or asynchronous.
+        close = getattr(getattr(client, "client", None), "close", None)
+        if close is not None:
+            closing = close()
+            if asyncio.iscoroutine(closing):
+                await closing
 
 
 def _load(provider: Provider) -> None:
     """Imports the library and the SDK behind it: a second or two, so it runs in a thread and no other run waits."""
     try:
         from any_llm import AnyLLM
-
-        if _is_known(provider.key):
-            AnyLLM.get_provider_class(provider.key)
-        else:
-            AnyLLM.get_provider_class("openai")
     except ImportError as error:
         raise _not_usable(
             provider.key, f"its protocol is `library`, and the library is not installed: {INSTALL}"
         ) from error
+    key = provider.key if _is_known(provider.key) else "openai"
+    try:
+        missing = AnyLLM.get_provider_class(key).MISSING_PACKAGES_ERROR
+    except ImportError as error:
+        missing = error
+    if missing is not None:
+        hint = f"the SDK behind it is not installed ({missing}): pip install 'any-llm-sdk[{key}]'"
+        raise _not_usable(provider.key, hint) from missing
 
 
 def _is_known(key: str) -> bool:
@@ -178,6 +198,7 @@ class _LibraryTurn:
     async def open(self) -> None:
         self._reader = self._new_reader()
         self._failure: ModelError | None = None
+        self._begun = False
         self.ended = False
         client = await self._opened()
         self._chunks = aiter(await self._heard(client.acompletion(**self._fields)))
@@ -193,6 +214,7 @@ class _LibraryTurn:
             self._reader.close(out)
             self.ended = isinstance(out[-1], Finish)
             return out
+        self._begun = True
         self.watch.data()
         try:
             # Back to JSON: the reader takes bytes of the wire, so its rules for odd chunks exist once.
@@ -224,7 +246,8 @@ class _LibraryTurn:
         provider = self._provider
         status, body = _first(error, "status_code", int), _first(error, "body", dict)
         # A status says most (retryable or not, how long to wait), a body less, the exception's text least.
-        if status is not None:
+        # In a stream that began as a success the status is that of the success, and the body says what happened.
+        if status is not None and not (200 <= status < 300 and body is not None):
             said = str(error).encode() if body is None else msgspec.json.encode(body)
             given = getattr(_first(error, "response", object), "headers", {})
             headers = {str(name).lower(): str(value) for name, value in given.items()}
@@ -233,6 +256,9 @@ class _LibraryTurn:
             return in_band_failure(provider, body, self._mask, progress=self._reader.progress)
         excerpt = self._mask(str(error)) or type(error).__name__
         text = f"provider {provider!r} failed {self._reader.progress}: {excerpt}"
+        if not self._begun and _is_refusal(error):
+            text = f"provider {provider!r} can't be asked so: {excerpt}; leave the option out"
+            return failure(text, "provider_error", provider, retryable=False, excerpt=excerpt)
         if (tls_hint := tls_failure(error)) is not None:
             return failure(f"{text}; {tls_hint}", "connection", provider, retryable=False, excerpt=excerpt)
         return failure(text, code or "connection", provider, excerpt=excerpt)
@@ -245,6 +271,21 @@ class _LibraryTurn:
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the library or an SDK refused the request before it was sent: a parameter, or a value of one."""
+    from any_llm import UnsupportedParameterError
+
+    seen: BaseException | None = error
+    for _ in range(_DEEPEST):
+        # A body that is no JSON is the provider's failure.
+        if seen is None or isinstance(seen, json.JSONDecodeError | UnicodeError):
+            return False
+        if isinstance(seen, UnsupportedParameterError | TypeError | ValueError | NotImplementedError):
+            return True
+        seen = getattr(seen, "original_exception", None) or seen.__cause__
+    return False
 
 
 def _first(error: BaseException, name: str, kind: type[T]) -> T | None:
