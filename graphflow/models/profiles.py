@@ -12,7 +12,7 @@ import msgspec
 from graphflow.models.options import CallLimits
 from graphflow.models.replay.rules import ReplayRule
 
-Protocol = Literal["openai", "responses", "anthropic", "library", "scripted"]
+Protocol = Literal["openai", "responses", "anthropic", "gemini", "library", "scripted"]
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

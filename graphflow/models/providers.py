@@ -110,6 +110,11 @@ def open_provider(
             from graphflow.models.responses.model import ResponsesModel
 
             return ResponsesModel(provider, name, limits=bounds, transport=transport)
+        # Google serves the OpenAI protocol under the same host.
+        if provider.protocol == "gemini" and not provider.base_url.rstrip("/").endswith("/openai"):
+            from graphflow.models.gemini.model import GeminiModel
+
+            return GeminiModel(provider, name, limits=bounds, transport=transport)
         from graphflow.models.openai.model import OpenAICompatibleModel
 
         return OpenAICompatibleModel(provider, name, limits=bounds, transport=transport)
@@ -295,7 +300,7 @@ def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profi
     except msgspec.ValidationError as error:
         known = ", ".join(Profile.__struct_fields__)
         raise _not_ready(key, f"[providers.{key}] is wrong: {error}; fields are {known}") from error
-    if base is None and profile.protocol in ("openai", "responses", "anthropic") and not profile.base_url:
+    if base is None and profile.protocol in ("openai", "responses", "anthropic", "gemini") and not profile.base_url:
         raise _not_ready(key, f"[providers.{key}] has no base_url; add it")
     # A key pasted in place of its variable's name would end up in a file and in error texts.
     if not all(_VARIABLE_NAME.fullmatch(name) for name in profile.api_key_env):

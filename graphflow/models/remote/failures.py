@@ -37,7 +37,7 @@ _FINAL_KINDS = (
     "billing", "context_length", "unsupported", "content_filter", "usage_limit",
     "too_large",
 )  # fmt: skip
-_COME_BACK = re.compile(r"try again in (\d[\w. ]{0,20})", re.IGNORECASE)
+_COME_BACK = re.compile(r"(?:try again|retry) in (\d[\w. ]{0,20})", re.IGNORECASE)
 _DURATION = re.compile(r"([\d.]+) ?(ms|h|m|s)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
@@ -110,7 +110,7 @@ def http_failure(
     text += f": {excerpt}" if excerpt else " without a word"
     asked = retry_after_s(headers)
     if asked is None and status == 429:
-        asked = _reset_s(headers) or _come_back_s(said.text)
+        asked = _reset_s(headers) or said.delay_s
     return failure(
         f"{text}; {hint}" if hint else text,
         "rate_limit" if status == 429 else "provider_error",
@@ -168,17 +168,19 @@ def in_band_failure(provider: str, payload: Any, mask: Masker, *, progress: str,
         status=said.status or status,
         excerpt=excerpt,
         kind=mask(said.kind) or None,
-        retry_after_s=_come_back_s(said.text) if rate else None,
+        retry_after_s=said.delay_s if rate else None,
     )
 
 
 class _Said:
     """What an error body says: its text, its kind (code and type), the status it names."""
 
-    __slots__ = ("kind", "status", "text")
+    __slots__ = ("delay_s", "kind", "status", "text")
 
-    def __init__(self, text: str, kind: str = "", status: int | None = None) -> None:
+    def __init__(self, text: str, kind: str = "", status: int | None = None, delay_s: float | None = None) -> None:
         self.text = text
+        self.delay_s = _come_back_s(text) if delay_s is None else delay_s
+        """Seconds until it asks to be asked again."""
         self.kind = kind
         self.status = status
 
@@ -202,7 +204,16 @@ def _said_in(payload: Any) -> _Said:
     if not isinstance(inner, dict):
         return _Said(_text(inner))
     text = inner.get("message") or inner.get("msg") or inner.get("detail") or ""
-    return _Said(_text(text), *_kind(inner))
+    return _Said(_text(text), *_kind(inner), _delay_s(inner))
+
+
+def _delay_s(error: Mapping[str, Any]) -> float | None:
+    """Seconds that Google's `RetryInfo` asks to wait."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict) and isinstance(delay := detail.get("retryDelay"), str):
+            return _duration_s(delay)
+    return None
 
 
 def _kind(data: Mapping[str, Any]) -> tuple[str, int | None]:

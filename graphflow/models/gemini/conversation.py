@@ -1,0 +1,115 @@
+"""A conversation as the contents of a Gemini request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from graphflow.content import CitationPart, Content, Part, RefusalPart, TextPart, base64_of
+from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
+from graphflow.models.accumulator import arguments_error
+from graphflow.models.replay.replay import Replay
+
+FILLER = "skip_thought_signature_validator"
+"""In place of the signature of a call that another model made: https://ai.google.dev/gemini-api/docs/thought-signatures"""
+_MEDIA = {"image": "image/png", "audio": "audio/wav", "file": "application/pdf"}
+
+
+def contents(messages: Sequence[Message], replay: Replay, *, fill: bool) -> list[dict[str, Any]]:
+    """The messages; results of one turn's calls stand together. `fill`: the model asks for signatures of calls."""
+    out: list[dict[str, Any]] = []
+    names: dict[str, tuple[str, dict[str, Any]]] = {}
+    """Call id → name of the function, and the id as Gemini knows it."""
+    before: Message | None = None
+    for message in messages:
+        match message:
+            case SystemMessage() | HumanMessage():
+                parts = _parts(message.content)
+                role = "user"
+            case ToolMessage():
+                parts = _result(message, *names.get(message.tool_call_id, (message.name or "", {})))
+                role = "user"
+            case AIMessage():
+                parts = _own_parts(message, replay) or _plain_parts(message, fill=fill)
+                role = "model"
+                for call in message.tool_calls:
+                    names[call.id] = (call.name, {})
+                for part, call in zip((p for p in parts if "functionCall" in p), message.tool_calls, strict=False):
+                    wire_id = part["functionCall"].get("id")
+                    names[call.id] = (call.name, {"id": wire_id} if wire_id else {})
+        if not parts:
+            continue
+        # As many results as calls in one content: "the number of function response parts is equal to …"
+        if isinstance(message, ToolMessage) and isinstance(before, ToolMessage):
+            out[-1]["parts"] += parts
+        else:
+            out.append({"role": role, "parts": parts})
+        before = message
+    return out
+
+
+def _plain_parts(message: AIMessage, *, fill: bool) -> list[dict[str, Any]]:
+    parts = _parts(message.content)
+    for position in range(len(message.tool_calls)):
+        filler = {"thoughtSignature": FILLER} if fill and not position else {}
+        parts.append({"functionCall": _call(message, position)} | filler)
+    return parts
+
+
+def _own_parts(message: AIMessage, replay: Replay) -> list[dict[str, Any]] | None:
+    """The parts of a turn that this model wrote; None where there are none, or the message is no longer what it wrote."""
+    own = replay.own(message.provider_state)
+    kept = own.get("parts") if own is not None else None
+    if not isinstance(kept, list) or not isinstance(message.content, str):
+        return None
+    parts: list[dict[str, Any]] = []
+    begin, calls = 0, []
+    for part in kept:
+        signature = {"thoughtSignature": part["signature"]} if isinstance(part, dict) and part.get("signature") else {}
+        match part:
+            case {"characters": int(size)}:
+                parts.append({"text": message.content[begin : begin + size]} | signature)
+                begin += size
+            case {"call": int(position)}:
+                calls.append(position)
+                if 0 <= position < len(message.tool_calls):
+                    wire_id = {"id": part["id"]} if part.get("id") else {}
+                    parts.append({"functionCall": wire_id | _call(message, position)} | signature)
+    if begin != len(message.content) or calls != list(range(len(message.tool_calls))):
+        return None
+    return parts
+
+
+def _call(message: AIMessage, position: int) -> dict[str, Any]:
+    call = message.tool_calls[position]
+    # What was wrong with arguments stands in the call's error result.
+    args = msgspec.json.decode(call.arguments) if arguments_error(call.arguments) is None else {}
+    return {"name": call.name, "args": args}
+
+
+def _result(message: ToolMessage, name: str, wire_id: dict[str, Any]) -> list[dict[str, Any]]:
+    response = {"error" if message.error else "result": message.text}
+    media = [part for part in _parts(message.content) if "text" not in part] if type(message.content) is not str else []
+    return [{"functionResponse": wire_id | {"name": name, "response": response}}, *media]
+
+
+def _parts(content: Content) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}] if content else []
+    return [wire for part in content if (wire := _part(part)) is not None]
+
+
+def _part(part: Part) -> dict[str, Any] | None:
+    match part:
+        case TextPart():
+            return {"text": part.text}
+        case RefusalPart():
+            return {"text": part.refusal}
+        case CitationPart():
+            return None
+    media = part.media_type or _MEDIA[part.type]
+    if part.data is not None:
+        return {"inlineData": {"mimeType": media, "data": base64_of(part.data)}}
+    return {"fileData": {"fileUri": part.url or f"upload:{part.upload or part.blob}", "mimeType": media}}
