@@ -9,10 +9,10 @@ from typing import Any
 from graphflow.errors import ModelError
 from graphflow.messages import Message, SystemMessage
 from graphflow.models.gemini.conversation import contents
-from graphflow.models.options import ChatOptions, OneTool, ToolSpec
+from graphflow.models.options import ChatOptions, Effort, OneTool, ToolSpec
 from graphflow.models.profiles import Knobs, Profile
 from graphflow.models.remote.loose_json import encode_body
-from graphflow.models.remote.request_options import schema_rule
+from graphflow.models.remote.request_options import answer_form, schema_rule
 from graphflow.models.replay.replay import Replay
 
 _OWN = frozenset({"contents", "systemInstruction", "system_instruction", "toolConfig"})
@@ -20,8 +20,11 @@ _THIRD = re.compile(r"gemini-([3-9]|\w+-latest)", re.IGNORECASE)
 """Thinks always, by a level; takes a schema together with tools."""
 _SECOND = re.compile(r"gemini-2\.5", re.IGNORECASE)
 """Thinks by a budget; `flash-lite` only when asked."""
-_LEVELS = {"LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
-_BUDGETS = {"LOW": 1024, "MEDIUM": 8192, "HIGH": 24576}
+_COMPUTE: Mapping[str, Effort] = {"LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
+_LEVELS = {"none": "minimal", "minimal": "minimal", "low": "low", "medium": "medium"}
+"""Of the third; every greater effort is `high`."""
+_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192}
+"""Tokens, of the second; every greater effort has 24,576."""
 
 
 def thinks(model: str) -> bool:
@@ -49,12 +52,13 @@ def request_body(
     leading = next((i for i, m in enumerate(messages) if not isinstance(m, SystemMessage)), len(messages))
     system = [m.text for m in messages[:leading]]
     config = _config(knobs, model, options)
-    if options.schema is not None:
-        # Earlier models refuse a schema beside tools: "Function calling with a response mime type is unsupported".
+    if (asked := answer_form(options)) is not None:
+        # Earlier models refuse a form beside tools: "Function calling with a response mime type is unsupported".
         if knobs.structured == "json_schema" and (not tools or _THIRD.search(model)):
-            config |= {"responseMimeType": "application/json", "responseJsonSchema": options.schema}
+            schema = {} if asked.schema is None else {"responseJsonSchema": asked.schema}
+            config |= {"responseMimeType": "application/json"} | schema
         else:
-            system.append(schema_rule(options.schema))
+            system.append(schema_rule(asked.schema))
     said = contents(messages[leading:], replay, fill=_THIRD.search(model) is not None)
     body: dict[str, Any] = {"contents": said or [{"role": "user", "parts": [{"text": "\n\n".join(system)}]}]}
     if system and said:
@@ -77,19 +81,25 @@ def _config(knobs: Knobs, model: str, options: ChatOptions) -> dict[str, Any]:
         "topP": options.top_p,
         "maxOutputTokens": options.max_tokens,
         "stopSequences": list(options.stop) or None,
+        "seed": options.seed,
         "thinkingConfig": _thinking(model, options) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _thinking(model: str, options: ChatOptions) -> dict[str, Any]:
+    effort = options.reasoning_effort or (_COMPUTE[options.compute] if options.compute else None)
     if _THIRD.search(model):
-        level = {} if options.compute is None else {"thinkingLevel": _LEVELS[options.compute]}
-        return {"includeThoughts": True} | level
+        level = None if effort is None else _LEVELS.get(effort, "high")
+        # Pro has no level below `low`.
+        level = "low" if level == "minimal" and "pro" in model else level
+        return {"includeThoughts": True} | ({} if level is None else {"thinkingLevel": level})
     if not _SECOND.search(model):
         return {}
-    if options.compute is not None:
-        return {"includeThoughts": True, "thinkingBudget": _BUDGETS[options.compute]}
+    if effort is not None:
+        # Pro can't be kept from thinking; its least budget is 128 tokens.
+        budget = max(_BUDGETS.get(effort, 24576), 128 if "pro" in model else 0)
+        return {"includeThoughts": budget > 0, "thinkingBudget": budget}
     # "include_thoughts is only enabled when thinking is enabled"
     return {} if "lite" in model else {"includeThoughts": True}
 

@@ -207,6 +207,9 @@ TOOL = ToolSpec(name="weather", parameters={"type": "object", "properties": {"ci
     ("model", "options", "config"),
     [
         ("gemini-3.8-flash", {"compute": "LOW"}, {"thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"}}),
+        ("gemini-3.8-pro", {"reasoning_effort": "none"}, {"thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"}}),
+        ("gemini-3.8-flash", {"reasoning_effort": "xhigh", "seed": 7}, {"seed": 7, "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "high"}}),
+        ("gemini-2.5-flash", {"reasoning_effort": "none"}, {"thinkingConfig": {"includeThoughts": False, "thinkingBudget": 0}}),
         ("gemini-2.5-pro", {"compute": "HIGH"}, {"thinkingConfig": {"includeThoughts": True, "thinkingBudget": 24576}}),
         ("gemini-2.5-flash", {}, {"thinkingConfig": {"includeThoughts": True}}),
         ("gemini-2.5-flash-lite", {}, None),
