@@ -12,6 +12,7 @@ from graphflow.excerpts import excerpt_of
 from graphflow.http_headers import can_be_sent
 
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
+PromptCache = Literal["off", "5m", "1h"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 # The client reads its own stream and its own messages, and knows its own credentials: these fields are nobody else's.
@@ -39,6 +40,7 @@ _DOCUMENT_NAMES = {
     "stop": "stop",
     "seed": "seed",
     "reasoningEffort": "reasoning_effort",
+    "promptCache": "prompt_cache",
     "toolChoice": "tool_choice",
     "parallelToolCalls": "parallel_tool_calls",
     "responseFormat": "response_format",
@@ -111,6 +113,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard the model may think; maps onto the provider's own knobs, ignored where it has none."""
     reasoning_effort: Effort | None = None
     """The same in the provider's words; wins over `compute`."""
+    prompt_cache: PromptCache | None = None
+    """How long the provider keeps the prompt, where that is asked for (Anthropic); `None`: 5 minutes where tools are offered."""
     limits: CallLimits | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with the request; credentials and headers of the client's own are refused."""
@@ -130,6 +134,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"reasoning_effort is {self.reasoning_effort!r}; it is one of {', '.join(get_args(Effort))}"
             )
+        if self.prompt_cache not in (None, *get_args(PromptCache)):
+            raise ValueError(f"prompt_cache is {self.prompt_cache!r}; it is one of {', '.join(get_args(PromptCache))}")
         stop: Any = self.stop
         # A string is a sequence of strings to Python, and would become stop words of one letter each.
         if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,7 +20,7 @@ from graphflow.models.deltas import Delta, Finish, StateDelta
 from graphflow.models.logs.log import notice
 from graphflow.models.model_data import ModelFacts, model_data
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.remote.exchange import Exchange
+from graphflow.models.remote.exchange import Endpoint, Exchange
 from graphflow.models.remote.loose_json import encode_body
 from graphflow.models.remote.native_model import NativeModel
 from graphflow.models.remote.timeouts import TurnTimeouts
@@ -57,7 +58,8 @@ class AnthropicModel(NativeModel):
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
-        return _PausingTurn(self, watch, self._writer.fields(messages, tools, options), messages)
+        fields = self._writer.fields(messages, tools, options)
+        return _PausingTurn(self._endpoint.for_call(options), watch, fields, partial(self.reader, messages, tools))
 
     def url(self, base_url: str) -> str:
         parts = urlsplit(base_url)
@@ -87,10 +89,10 @@ class _PausingTurn(Exchange):
     """A turn that goes on by itself where the provider paused it: `pause_turn` asks for its blocks to be sent back."""
 
     def __init__(
-        self, model: AnthropicModel, watch: TurnTimeouts, fields: dict[str, Any], messages: Sequence[Message]
+        self, endpoint: Endpoint, watch: TurnTimeouts, fields: dict[str, Any], reader: Callable[..., MessageReader]
     ) -> None:
-        super().__init__(model._endpoint, watch, encode_body(fields), lambda: model.reader(messages))
-        self._model, self._fields, self._messages = model, fields, messages
+        super().__init__(endpoint, watch, encode_body(fields), reader)
+        self._fields, self._make_reader = fields, reader
         self._pauses = 0
 
     async def read(self) -> list[Delta]:
@@ -116,7 +118,7 @@ class _PausingTurn(Exchange):
         turn = {"role": "assistant", "content": wire_blocks(paused.blocks)}
         place = {"container": paused.container} if paused.container else {}
         self._body = encode_body(self._fields | {"messages": [*self._fields["messages"], turn]} | place)
-        self._new_reader = lambda: self._model.reader(self._messages, paused=paused)
+        self._new_reader = partial(self._make_reader, paused=paused)
         await self.open()
 
 

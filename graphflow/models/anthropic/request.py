@@ -18,7 +18,6 @@ _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh"
 """Tokens of thinking for an effort, for models that take no effort."""
 _LEAST_BUDGET = 1024
 _COMPUTE = {"LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
-_CACHED = {"type": "ephemeral"}
 
 
 class RequestWriter:
@@ -57,8 +56,9 @@ class RequestWriter:
         body |= self._offer(talk, tools, options)
         self._think(talk, options, body)
         self._sample(options, body)
-        if tools:
-            _mark(body)
+        cache = options.prompt_cache or ("5m" if tools else "off")
+        if cache != "off":
+            _mark(body, {"type": "ephemeral"} | ({"ttl": cache} if cache != "5m" else {}))
         own = dict(self._profile.knobs.always)
         # Tools that the provider runs stand beside ours.
         if isinstance(own.get("tools"), list):
@@ -96,13 +96,17 @@ class RequestWriter:
 
     def _think(self, talk: RequestTurns, options: ChatOptions, body: dict[str, Any]) -> None:
         effort = options.reasoning_effort or _COMPUTE.get(options.compute or "")
-        if effort in (None, "none") or self._rule.thinking == "none":
+        if effort is None or self._rule.thinking == "none":
+            return
+        if effort == "none" and (self._rule.thinking == "budget" or self._rule.can_stop_thinking):
+            # The newest models think unless they are told not to; those before think only when they are asked to.
+            body |= {"thinking": {"type": "disabled"}} if self._rule.thinking == "adaptive" else {}
             return
         # "Thinking may not be enabled when tool_choice forces tool use."
         forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
         if self._rule.thinking == "adaptive":
             if effort not in ("low", "medium", "high", *self._rule.top_efforts):
-                effort = "low" if effort == "minimal" else "max"
+                effort = "low" if effort in ("none", "minimal") else "max"
             body["output_config"] = body.get("output_config", {}) | {"effort": effort}
             if not forced:
                 # Newer models leave the text of their thinking out unless it is asked for.
@@ -125,10 +129,9 @@ class RequestWriter:
         asked = {name: value for name, value in given.items() if value is not None}
         if not asked:
             return
-        if self._rule.sampling == "none" or body.get("thinking"):
-            self._ignored(
-                " and ".join(asked), "this model takes none" if not body.get("thinking") else "the model thinks"
-            )
+        thinks = body.get("thinking", {}).get("type", "disabled") != "disabled"
+        if self._rule.sampling == "none" or thinks:
+            self._ignored(" and ".join(asked), "the model thinks" if thinks else "this model takes none")
             return
         if len(asked) == 2 and self._rule.sampling == "one":
             self._ignored("topP", "this model takes either temperature or topP")
@@ -149,11 +152,9 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"name": tool.name, **described, "input_schema": input_schema(tool.parameters)}
 
 
-def _mark(body: dict[str, Any]) -> None:
+def _mark(body: dict[str, Any], mark: dict[str, str]) -> None:
     """Marks where the cached prompt ends: behind tools and system prompt, and behind the conversation."""
-    if "system" in body:
-        body["system"][-1] = body["system"][-1] | {"cache_control": _CACHED}
-    else:
-        body["tools"][-1] = body["tools"][-1] | {"cache_control": _CACHED}
-    last = body["messages"][-1]["content"]
-    last[-1] = last[-1] | {"cache_control": _CACHED}
+    places = [body["system"] if "system" in body else body.get("tools"), body["messages"][-1]["content"]]
+    for place in places:
+        if place:
+            place[-1] = place[-1] | {"cache_control": mark}

@@ -342,6 +342,13 @@ def _check_model(request: Json) -> None:
             raise Refused("`temperature` and `top_p` cannot both be specified for this model.")
         if kind == "adaptive" and "4-6" not in model:
             raise Refused("adaptive thinking is not supported on this model")
+    if re.search("fable|mythos", model) and kind == "disabled":
+        raise Refused("thinking.type.disabled is not supported for this model")
+    effort = (request.get("output_config") or {}).get("effort")
+    if effort in ("xhigh", "max") and not _NEWEST.search(model) and (effort, "4-6" in model) != ("max", True):
+        raise Refused(f"output_config.effort: {effort} is not supported for this model")
+    if effort is not None and not _NEWEST.search(model) and "4-6" not in model:
+        raise Refused("This model does not support the effort parameter.")
     if re.search("fable|mythos", model) and (request.get("tool_choice") or {}).get("type") in ("any", "tool"):
         raise Refused("tool_choice: forced tool use is not supported for this model")
 

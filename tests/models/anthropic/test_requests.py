@@ -11,7 +11,7 @@ from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, 
 from graphflow.models.anthropic.claude_rules import RULES
 from graphflow.models.anthropic.schema import structured_schema
 from graphflow.models.chat_model import ChatOptions, complete
-from graphflow.models.options import OneTool, ToolSpec
+from graphflow.models.options import OneTool, ToolSpec, options_from_document
 from graphflow.models.profiles import Knobs
 from graphflow.models.providers import open_model
 from tests.models.anthropic.service import Service, answering, serving, text, turn
@@ -73,6 +73,37 @@ async def test_the_prompt_of_an_agent_with_tools_is_cached_in_two_places_and_oth
     marks = [request["system"][-1], request["messages"][-1]["content"][-1]]
     assert all(block["cache_control"] == {"type": "ephemeral"} for block in marks)
     assert "cache_control" not in str(await asked(talk))
+
+
+@pytest.mark.parametrize("tools", [(), spec("weather")])
+async def test_the_setting_for_prompt_caching_wins_over_the_default(tools: Any) -> None:
+    """https://platform.claude.com/docs/en/build-with-claude/prompt-caching#1-hour-cache-duration"""
+    assert "cache_control" not in str(await asked(tools=tools, prompt_cache="off"))
+    last = (await asked(tools=tools, prompt_cache="1h"))["messages"][-1]["content"][-1]
+    assert last["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    assert options_from_document({"promptCache": "1h"}).prompt_cache == "1h"
+    with pytest.raises(ValueError, match="promptCache.*'5h'"):
+        options_from_document({"promptCache": "5h"})
+
+
+@pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
+@pytest.mark.parametrize("model", MODELS)
+async def test_no_effort_is_refused(model: str, effort: Any) -> None:
+    """https://platform.claude.com/docs/en/build-with-claude/effort"""
+    for choice in (None, "required"):
+        request = await asked(
+            tools=spec("weather"), model=model, reasoning_effort=effort, tool_choice=choice, temperature=0.5
+        )
+        thinking = request.get("thinking", {}).get("type")
+        assert thinking != "disabled" or (effort == "none" and "fable" not in model)
+        assert effort != "none" or thinking in (None, "disabled") or "fable" in model
+
+
+async def test_headers_of_a_call_are_sent() -> None:
+    """https://platform.claude.com/docs/en/api/beta-headers"""
+    async with answering(stream(*ANSWER)) as (model, server):
+        await complete(model, ASK, (), ChatOptions(headers={"anthropic-beta": "x-2026"}))
+        assert server.requests[0].headers["anthropic-beta"] == "x-2026"
 
 
 async def test_tools_that_were_called_are_named_where_none_are_offered() -> None:
