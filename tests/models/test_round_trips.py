@@ -185,6 +185,7 @@ FOREIGN: list[Message] = [
         ("openrouter", "anthropic/claude-sonnet-4.5", strict.openrouter()),
         ("mistral", "mistral-large-latest", strict.mistral),
         ("openai", "gpt-4.1", strict.openai),
+        ("azure", "gpt-4.1", strict.openai),
     ],
 )
 async def test_another_provider_gets_the_conversation_without_foreign_state(

@@ -152,7 +152,7 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
     ),
     CallIdRule(
         # "string too long. Expected a string with maximum length 40"
-        providers=("openai",),
+        providers=("openai", "azure"),
         alphabet=r"!-~",
         longest=40,
         checked="2026-11-23",
