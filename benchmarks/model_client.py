@@ -6,7 +6,7 @@ A loopback server in a process of its own streams the same OpenAI chunks to each
 in a process of its own, is opened once (as in a server) and counts its own CPU (`time.process_time`) per
 stream, request included. The rounds of the clients are interleaved; the table shows medians and the ratio
 to the SDK (of Messages events: `anthropic` with `messages.stream`, which puts the message together as graphflow does).
-`--sdk-python` is the interpreter of an environment that has `openai`, and `anthropic` for the Messages events; without it
+`--sdk-python` is the interpreter of an environment that has `openai`, `anthropic` for the Messages events and `google-genai` for Gemini; without it
 that row is left out. `--block N` is how many chunks the server writes at a time: 64 for the cost of decoding, 1 for the cost of a real, slow stream.
 """
 
@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = ("text", "reasoning", "tool", "responses", "messages")
+KINDS = ("text", "reasoning", "tool", "responses", "messages", "gemini")
+SDKS = {"messages": "anthropic", "gemini": "google.genai"}
+"""Kinds whose SDK is not `openai`."""
 WORDS = "the quick brown fox jumps over the lazy dog and then it rests".split()
 
 
@@ -75,10 +77,21 @@ def message_body(chunks: int) -> list[bytes]:
     return [head + pieces[0], *pieces[1:-1], pieces[-1] + tail + event("message_stop")]
 
 
+def gemini_chunk(text: str, finish: str | None = None) -> bytes:
+    """One chunk of `streamGenerateContent`."""
+    candidate = {"content": {"parts": [{"text": text}], "role": "model"}, "index": 0}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    data = {"candidates": [candidate | ({"finishReason": finish} if finish else {})], "usageMetadata": usage}
+    said = {**data, "modelVersion": "gemini-3.8-flash", "responseId": "9f2c1b7e5a"}
+    return b"data: " + json.dumps(said, separators=(",", ":")).encode() + b"\r\n\r\n"
+
+
 def end(kind: str) -> bytes:
     """What follows the deltas."""
     if kind == "messages":
         return b": end\n\n"
+    if kind == "gemini":
+        return gemini_chunk("", "STOP")
     if kind == "responses":
         usage = {
             "input_tokens": 1,
@@ -97,6 +110,8 @@ def body(kind: str, chunks: int) -> list[bytes]:
         return response_body(chunks)
     if kind == "messages":
         return message_body(chunks)
+    if kind == "gemini":
+        return [gemini_chunk(f" {WORDS[i % 13]}") for i in range(chunks)]
     if kind == "tool":
         out = [
             chunk(
@@ -161,6 +176,7 @@ Stream = Callable[[str], Awaitable[int]]
 async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.messages import HumanMessage
     from graphflow.models.anthropic.model import AnthropicModel
+    from graphflow.models.gemini.model import GeminiModel
     from graphflow.models.openai.model import OpenAICompatibleModel
     from graphflow.models.profiles import Profile
     from graphflow.models.provider import Provider
@@ -168,7 +184,7 @@ async def graphflow_client() -> AsyncIterator[Stream]:
     from graphflow.models.responses.model import ResponsesModel
 
     transport = HttpxTransport()
-    protocols: dict[str, Any] = {"responses": ResponsesModel, "messages": AnthropicModel}
+    protocols: dict[str, Any] = {"responses": ResponsesModel, "messages": AnthropicModel, "gemini": GeminiModel}
 
     async def stream(url: str) -> int:
         protocol = protocols.get(_kind(url), OpenAICompatibleModel)
@@ -193,6 +209,8 @@ async def openai_client() -> AsyncIterator[Stream]:
             count = 0
             if _kind(url) == "messages":
                 return await by_anthropic(url)
+            if _kind(url) == "gemini":
+                return await by_google(url)
             if _kind(url) == "responses":
                 async for part in await client.responses.create(model="m", input="go", stream=True):
                     count += part.type == "response.output_text.delta"
@@ -220,6 +238,23 @@ async def by_anthropic(url: str) -> int:
     return count
 
 
+async def by_google(url: str) -> int:
+    """So has the Gemini API."""
+    count = 0
+    async for part in await _google(url).aio.models.generate_content_stream(model="m", contents="go"):
+        count += bool(part.text)
+    return count
+
+
+@functools.cache
+def _google(url: str) -> Any:
+    from google import genai  # type: ignore[import-not-found,attr-defined,unused-ignore]  # in an environment of its own
+    from google.genai import types  # type: ignore[import-not-found,unused-ignore]
+
+    options = types.HttpOptions(base_url=url, api_version="v1beta")
+    return genai.Client(api_key="none", vertexai=False, http_options=options)
+
+
 @functools.cache
 def _anthropic() -> Any:
     import anthropic  # type: ignore[import-not-found,unused-ignore]  # in an environment of its own
@@ -242,6 +277,9 @@ async def httpx_client() -> AsyncIterator[Stream]:
                         data = json.loads(line[6:])
                         if data.get("type") == "message_delta":
                             continue  # the end of a message, no piece of it
+                        if "candidates" in data:
+                            count += bool(data["candidates"][0]["content"]["parts"][0]["text"])
+                            continue
                         count += bool(data.get("delta") if "type" in data else data["choices"][0]["delta"])
             return count
 
@@ -326,7 +364,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         figures: dict[str, dict[str, float]] = {name: {} for name in workers}
         for kind in KINDS:
             measured = [
-                name for name in workers if kind != "messages" or name != "openai" or _has_anthropic(pythons[name])
+                name for name in workers if kind not in SDKS or name != "openai" or _has(pythons[name], SDKS[kind])
             ]
             for name in measured:
                 once(name, kind)  # imports, first connection
@@ -343,8 +381,8 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     return figures
 
 
-def _has_anthropic(python: str) -> bool:
-    return subprocess.run([python, "-c", "import anthropic"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+def _has(python: str, module: str) -> bool:
+    return subprocess.run([python, "-c", f"import {module}"], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def show(figures: dict[str, dict[str, float]], options: argparse.Namespace) -> None:

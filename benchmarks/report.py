@@ -151,7 +151,7 @@ TABLES: dict[str, list[Column]] = {
     "model_client": [
         ("CPU µs per chunk of text", "text_us"), ("CPU µs per chunk of reasoning", "reasoning_us"),
         ("CPU µs per chunk of a tool call", "tool_us"), ("CPU µs per event of the Responses API", "responses_us"),
-        ("CPU µs per event of the Messages API", "messages_us"),
+        ("CPU µs per event of the Messages API", "messages_us"), ("CPU µs per chunk of the Gemini API", "gemini_us"),
     ],
 }  # fmt: skip
 

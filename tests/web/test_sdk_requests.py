@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage, to_wire
+from graphflow.models.gemini import request as gemini_request
 from graphflow.models.options import ChatOptions, OneTool, fits_strict
 from graphflow.models.profiles import PROFILES
 from graphflow.models.replay.replay import Replay
@@ -89,3 +90,27 @@ async def test_reasoning_that_goes_back_fits_the_types_of_the_openai_sdk() -> No
     case["body"] = msgspec.json.decode(body)
     assert [item["type"] for item in case["body"]["input"]][1:4] == ["reasoning", "message", "function_call"]
     await by_sdk("sdk_responses.py.txt", [case])
+
+
+def gemini_case(conversation: Conversation) -> dict[str, Any]:
+    replay = Replay("gemini", "gemini-2.0-flash")
+    parts = (conversation.messages, conversation.tools, conversation.options)
+    tools: list[dict[str, Any]] = []
+    for tool in conversation.tools:
+        schema = {"parameters_json_schema": tool.parameters} if tool.parameters.get("properties") else {}
+        tools.append({"name": tool.name, "description": tool.description or tool.name} | schema)
+    return {
+        "body": msgspec.json.decode(
+            gemini_request.request_body(PROFILES["gemini"], replay, *parts, lambda *_, **__: None)
+        ),
+        "messages": [to_wire(message) for message in conversation.messages],
+        "tools": tools,
+        "options": options_of(conversation.options),
+    }
+
+
+async def test_gemini_requests_are_those_of_the_google_sdk_and_fit_its_types() -> None:
+    cases = {name: gemini_case(conversation) for name, conversation in CONVERSATIONS.items()}
+    bodies = await by_sdk("sdk_gemini.py.txt", list(cases.values()))
+    for (name, case), body in zip(cases.items(), bodies, strict=True):
+        assert case["body"] == body, name
