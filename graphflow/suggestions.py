@@ -9,11 +9,16 @@ from functools import lru_cache
 MAX_COMPARED = 20
 """Words that one search compares in full; of more, those that begin or end most like the wrong one."""
 
+MAX_LENGTH = 1_000
+"""Characters of a word that can be misspelt; a longer text is no name, and to compare it takes seconds."""
+
 
 def nearest(wrong: str, allowed: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """The allowed word that `wrong` most likely means, whatever its case; None when none is near."""
     import difflib
 
+    if len(wrong) > MAX_LENGTH:
+        return None
     sought, words = wrong.casefold(), _words(tuple(allowed))
     folded = words.folded
     # A comparison takes 50 µs. A document of thousands of nodes with a wrong name in each would take minutes.

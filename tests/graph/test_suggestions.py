@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from graphflow.errors import DefinitionError, Issue
 from graphflow.graph.definition.json_pointer import unescape
 from graphflow.graph.definition.suggestion_checks import _fixed
 from graphflow.modes.definition import agent_schema
-from graphflow.suggestions import Suggestion
+from graphflow.suggestions import Suggestion, nearest
 from tests.campaign import size
 
 BASE: dict[str, Any] = {
@@ -144,3 +145,9 @@ def test_a_file_may_name_its_schema() -> None:
 def test_a_schema_that_is_no_text_is_an_unknown_key() -> None:
     [issue] = issues_of({"$schema": 1, **BASE})
     assert issue.pointer == "/$schema"
+
+
+def test_a_long_text_is_no_misspelt_name() -> None:
+    begun = time.thread_time()
+    assert nearest("few " * 1_000_000, ["few", "plain"]) is None
+    assert time.thread_time() - begun < 0.5  # CPU time; compared, it takes seconds
