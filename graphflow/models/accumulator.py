@@ -26,6 +26,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason
     raw_reason: str | None = None
     usage: Usage | None = None
+    served_model: str | None = None
+    """See `Finish.served_model`."""
+    request_id: str | None = None
 
 
 class _OpenCall:
@@ -148,6 +151,8 @@ class TurnAccumulator:
             finish_reason=end.reason,
             raw_reason=end.raw_reason,
             usage=end.usage,
+            served_model=end.served_model,
+            request_id=end.request_id,
         )
 
 

@@ -87,6 +87,10 @@ class Finish(msgspec.Struct, frozen=True):
     """The provider's own word; `None` when it sent none (see `finish_optional`)."""
     usage: Usage | None = None
     """`None` when the provider does not count."""
+    served_model: str | None = None
+    """The model that answered, by the provider's own word; gateways and aliases serve others than were asked for."""
+    request_id: str | None = None
+    """What the provider's support asks for."""
 
 
 Delta = TextDelta | ThinkingDelta | ToolCallDelta | PartDelta | StateDelta | Finish

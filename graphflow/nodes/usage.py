@@ -85,6 +85,7 @@ class CallMeter:
             "completionTokens": usage.completion_tokens,
             "reasoningTokens": usage.reasoning_tokens,
             "cachedTokens": usage.cached_tokens,
+            **({"cacheWriteTokens": usage.cache_write_tokens} if usage.cache_write_tokens else {}),
             **stands_in,
             **({"unpricedCalls": 1} if cost_usd is None else {"costUsd": cost_usd}),
         }

@@ -87,7 +87,9 @@ class ChatModelConformance:
 
     async def test_finish_tells_reason_the_providers_word_and_usage(self, open_model: OpenModel) -> None:
         deltas = await _deltas(await open_model(Script(turns=(WHOLE,))))
-        assert deltas[-1] == Finish("tool_calls", "tool_calls", USAGE)
+        last = deltas[-1]
+        assert isinstance(last, Finish)
+        assert (last.reason, last.raw_reason, last.usage) == ("tool_calls", "tool_calls", USAGE)
 
     @pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
     async def test_every_finish_reason_arrives(self, open_model: OpenModel, reason: str) -> None:

@@ -146,6 +146,14 @@ class _LoggedCall:
             facts["completionTokens"] = finish.usage.completion_tokens
             facts["reasoningTokens"] = finish.usage.reasoning_tokens
             facts["cachedTokens"] = finish.usage.cached_tokens
+            if finish.usage.cache_write_tokens:
+                facts["cacheWriteTokens"] = finish.usage.cache_write_tokens
+            if finish.usage.cost_usd is not None:
+                facts["costUsd"] = finish.usage.cost_usd
+        if finish.served_model is not None:
+            facts["servedModel"] = finish.served_model
+        if finish.request_id is not None:
+            facts["requestId"] = finish.request_id
         self._log.info("model.response", **facts)
 
     def failed(self, error: GraphflowError) -> None:

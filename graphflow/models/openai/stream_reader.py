@@ -65,6 +65,8 @@ class TurnReader(TurnProgress):
         )
         self._raw_reason: str | None = None
         self._refused = False
+        self._first: bytes | None = None
+        """The first event, or the body: what all chunks say alike is read once, at the end."""
         self._usage: dict[str, Any] | None = None
 
     @property
@@ -76,6 +78,15 @@ class TurnReader(TurnProgress):
         """Whether a finish reason has come; later deltas still count."""
         return self._raw_reason is not None
 
+    @property
+    def served_model(self) -> str | None:
+        """The model that answered, by the provider's own word."""
+        try:
+            model = msgspec.json.decode(self._first or b"{}", type=_Head).model
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        return self._mask(model) or None if model else None
+
     # --- reading ---------------------------------------------------------------------------------
 
     def feed(self, event: SseEvent, out: list[Delta]) -> None:
@@ -83,6 +94,8 @@ class TurnReader(TurnProgress):
         # The payload of an error event has any shape or none, so the event's name alone decides.
         if event.error is not None or event.name == "error":
             raise self.in_band(event.error or event.data)
+        if self._first is None:
+            self._first = event.data
         try:
             chunk = decode_chunk(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -94,6 +107,7 @@ class TurnReader(TurnProgress):
 
     def feed_body(self, body: bytes, out: list[Delta]) -> None:
         """Reads a whole turn that came as one JSON body although a stream was asked for."""
+        self._first = body
         raw = self.read_body(body)
         try:
             chunk = self._mend.chunk(whole_turn_chunk(raw))
@@ -257,6 +271,10 @@ class TurnReader(TurnProgress):
         return finish_reason(raw, has_calls=len(self._calls) > 0, refused=self._refused)
 
 
+class _Head(msgspec.Struct):
+    model: str | None = None
+
+
 def read_usage(raw: dict[str, Any] | None) -> Usage | None:
     """The provider's usage object in our words; `None` when there was none."""
     if not raw:
@@ -269,7 +287,24 @@ def read_usage(raw: dict[str, Any] | None) -> Usage | None:
         completion_tokens=token_count(raw, "completion_tokens"),
         reasoning_tokens=token_count(output_details, "reasoning_tokens") or token_count(raw, "reasoning_tokens"),
         cached_tokens=cached or token_count(raw, "cached_tokens"),
+        cache_write_tokens=token_count(prompt_details, "cache_write_tokens"),
+        cost_usd=_cost_usd(raw),
     )
+
+
+def _cost_usd(raw: dict[str, Any]) -> float | None:
+    """What the provider says that the call cost: OpenRouter in USD, xAI in 10⁻¹⁰ USD."""
+    ticks = token_count(raw, "cost_in_usd_ticks")
+    if ticks:
+        return ticks / 10**10
+    cost = raw.get("cost")
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < _MOST_USD:
+        return None
+    return float(cost)
+
+
+_MOST_USD = 1_000_000
+"""A larger cost of one call is no cost: it would end every budget."""
 
 
 def _usage_inside(data: Any) -> dict[str, Any] | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
 from graphflow.errors import ModelError
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.options import ChatOptions
@@ -203,7 +205,12 @@ class Exchange:
         for event in self._decoder.close():
             self._reader.feed_pending(event, out)
         self._reader.close(out, beginning=self._shown)
-        self.ended = isinstance(out[-1], Finish)
+        finish, response = out[-1], self._response
+        self.ended = isinstance(finish, Finish)
+        if isinstance(finish, Finish) and response is not None:
+            served = finish.served_model or getattr(self._reader, "served_model", None)
+            asked = request_id(response.headers, self._endpoint.mask)
+            out[-1] = msgspec.structs.replace(finish, served_model=served, request_id=finish.request_id or asked)
 
     async def _rest(self, head: bytes, limit: int) -> bytes:
         """`head` and what follows of the body, at most `limit` bytes."""
