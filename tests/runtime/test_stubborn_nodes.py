@@ -49,17 +49,19 @@ async def test_a_node_that_swallows_every_cancellation_is_logged_once_and_its_ca
     cancels = [asyncio.ensure_future(app.thread("t").cancel()) for _ in range(2)]  # noqa: TID251 - awaited below
     while clock.sleeps.count(10.0) < 3:
         await asyncio.sleep(0)
-    with caplog.at_level(logging.WARNING, "graphflow.nodes"):
-        for _ in range(3):
-            clock.advance(10)
-            await asyncio.sleep(0.01)
-    for cancel in cancels:
-        with pytest.raises(ThreadBusy, match="is cancelled, but the code of 'hold' ignores that"):
-            await cancel
+    try:
+        with caplog.at_level(logging.WARNING, "graphflow.nodes"):
+            while not all(cancel.done() for cancel in cancels) or not caplog.records:
+                clock.advance(10)
+                await asyncio.sleep(0)
+        for cancel in cancels:
+            with pytest.raises(ThreadBusy, match="is cancelled, but the code of 'hold' ignores that"):
+                await cancel
+    finally:
+        end.set()  # the loop can't close before it ends
     (line,) = [record for record in caplog.records if record.name == "graphflow.nodes"]
     assert "node 'hold' was cancelled and its code still runs after 10 s" in line.message
     assert line.facts == {"node": "hold", "run_id": "run-1", "thread_id": "t"}  # type: ignore[attr-defined]
-    end.set()
     assert (await running).status == "cancelled"
     assert await app.thread("t").cancel() is False
 

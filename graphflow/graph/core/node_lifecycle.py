@@ -12,7 +12,7 @@ from graphflow.errors import BudgetExceeded, NodeFailed
 from graphflow.graph.core.budget import exceeded
 from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, RunNode, Started
 from graphflow.graph.core.fan_out import Branches, all_awake, takes_losses
-from graphflow.graph.core.machine import ROOT, Interrupt
+from graphflow.graph.core.machine import ROOT, Frame, Interrupt
 from graphflow.graph.core.patches import gave
 from graphflow.graph.core.plan import Monitor
 from graphflow.graph.core.route_trace import PendingMove
@@ -239,6 +239,9 @@ def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
     """
     frame = work.table[number]
     if number == ROOT:
+        if work.plan.result is not None and (failed := _result_failure(work, frame)) is not None:
+            fail_frame(work, ROOT, failed)
+            return
         work.close_children(ROOT)
         work.change(ROOT, {"node": END, "status": "done", "error": None, "operations": {}, "passed": ""})
         work.fields["status"] = "idle"
@@ -262,6 +265,15 @@ def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
     work.touched[number] = None
     work.change(parent.number, {"status": "ready", "opened": None})
     succeed(work, parent.number, out)
+
+
+def _result_failure(work: UnitOfWork, frame: Frame) -> dict[str, Any] | None:
+    """Why the run has no result; a run that completes has one for whoever asks later."""
+    try:
+        result_of(work.plan, frame, work.scope_at(frame))
+    except NodeFailed as failure:
+        return failure.as_dict(frame.node)
+    return None
 
 
 def succeed(
