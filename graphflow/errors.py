@@ -250,20 +250,21 @@ class LimitExceeded(NodeFailed):
         )
 
 
-def check_size(value: Any, bounds: Bounds, what: str, next_step: str = "send less, or raise it") -> None:
-    """Refuses a value that is larger than `value_bytes`.
+def check_size(value: Any, bounds: Bounds, what: str, next_step: str = "send less, or raise it") -> int:
+    """The bytes of a value, as `value_bytes` counts them.
 
     Args:
         what: it and where it stands, for the message.
 
     Raises:
-        LimitExceeded: it is.
+        LimitExceeded: there are more.
     """
     most = bounds.value_bytes
     # What holds itself many times over is not counted to its end.
     if (size := size_of(value, counted := 4 * most)) > most:
         told = f"{size:,}" if size <= counted else f"more than {counted:,}"
         raise LimitExceeded("value_bytes", most, f"{what} has {told} bytes", next_step)
+    return size
 
 
 class ModelError(NodeFailed):

@@ -41,6 +41,8 @@ class Documents:
         self._kinds, self._store = kinds, store
         self.bounds = bounds
         self._newest: Plan | None = None
+        self.built = False
+        """Whether `newest` has nothing left to do."""
         self._checked: CheckedDocument | None = None
         self._plans: dict[str, Plan] = {}
         self._kept: set[str] = set()
@@ -49,11 +51,12 @@ class Documents:
         if self._newest is None:
             self._newest = build_plan(self.checked(), self._kinds, bounds=self.bounds)
             self._plans[self._newest.digest] = self._newest
+            self.built = True
         return self._newest
 
     async def build(self) -> None:
         """Builds the newest version, so that `newest` has it; a large one in a thread."""
-        if self._newest is None and len(self.checked().document.nodes) > INLINE_NODES:
+        if not self.built and len(self.checked().document.nodes) > INLINE_NODES:
             await asyncio.to_thread(self.newest)
 
     def checked(self) -> CheckedDocument:

@@ -17,14 +17,13 @@ from graphflow.errors import Fenced, GraphflowError, StoreError
 from graphflow.events import RunError
 from graphflow.graph.core.commands import Command, Commit
 from graphflow.graph.core.machine import Interrupt, Machine, Patch
-from graphflow.graph.core.ticks import AnyTick, Input
+from graphflow.graph.core.ticks import AnyTick
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import After, count_after, events_after
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import Scheduler
 from graphflow.graph.engine.state_bound import StateBound
 from graphflow.graph.engine.suspension import NodeRunOver
-from graphflow.value_size import size_of
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -32,12 +31,9 @@ if TYPE_CHECKING:
 GIVE_WAY_S = 0.001
 """Seconds for which a run may keep the event loop while its commits are written in the loop's thread."""
 
-LARGE_BYTES = 256 * 1024
 
-
-def is_large(tick: AnyTick) -> bool:
-    """Whether a run begins with so much that reading it and storing it would keep the event loop."""
-    return isinstance(tick, Input) and size_of(tick.input, LARGE_BYTES) > LARGE_BYTES
+Computed = tuple[Machine, list[Command], Any]
+"""The machine after a tick, the commands, and what the journal made of the commit."""
 
 
 @cache
@@ -59,26 +55,22 @@ class BesideTheLoop:
         compute: what a tick leads to; changes nothing.
     """
 
-    __slots__ = ("_compute", "_now", "_run")
+    __slots__ = ("_compute", "_run", "now")
 
-    def __init__(self, run: Run, compute: Callable[[AnyTick], Any]) -> None:
+    def __init__(self, run: Run, compute: Callable[[AnyTick], Computed]) -> None:
         self._run, self._compute = run, compute
-        self._now: _Computing | None = None
+        self.now: _Computing | None = None
+        """The tick that is being computed."""
         run.feed_apart = self.feed
-
-    @property
-    def busy(self) -> bool:
-        """Whether a tick is being computed."""
-        return self._now is not None
 
     async def feed(self, tick: AnyTick) -> None:
         """As `Executor.feed`."""
         if self._run.error is not None:
             raise self._run.error
         self.settle(tick)
-        now = self._now = _Computing(partial(self._compute, tick))
+        now = self.now = _Computing(tick, partial(self._compute, tick))
         await asyncio.wait((asyncio.wrap_future(now.future),))
-        if self._now is now:
+        if self.now is now:
             self.settle()
         if now.failure is not None:
             raise now.failure
@@ -92,27 +84,27 @@ class BesideTheLoop:
         Raises:
             NodeRunOver: it has ended the node run whose tick comes after it.
         """
-        now, self._now = self._now, None
+        now, self.now = self.now, None
         if now is None:
             return
         run, number = self._run, getattr(tick, "frame", None)
         before = None if number is None else run.machine.frames.get(number)
         if (computed := now.result()) is not None:
-            run.perform(*computed)
+            run.feed(now.tick, computed)
         if number is not None and run.machine.frames.get(number) is not before:
             raise NodeRunOver(f"the node run of frame {number} has ended; nothing takes its {type(tick).__name__}")
 
 
 class _Computing:
-    __slots__ = ("_compute", "failure", "future")
+    __slots__ = ("_compute", "failure", "future", "tick")
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
-        self._compute = compute
+    def __init__(self, tick: AnyTick, compute: Callable[[], Computed]) -> None:
+        self.tick, self._compute = tick, compute
         self.future = _pool().submit(copy_context().run, compute)
         self.failure: Exception | None = None
         """Why the tick has no effect, once `result` has been asked for."""
 
-    def result(self) -> Any:
+    def result(self) -> Computed | None:
         """What was computed; None with a `failure`."""
         try:
             # Others may keep the thread: what has not begun is computed at once.
@@ -132,6 +124,7 @@ class Commits:
 
     def __init__(self, run: Run, tasks: Scheduler, checkpoint_id: str | None) -> None:
         self._run, self._tasks = run, tasks
+        self.beside = BesideTheLoop(run, self.compute)
         self._bound = StateBound(run.plan.bounds.state_bytes)
         self.checkpoint_id = checkpoint_id
         self.paused = False
@@ -139,7 +132,7 @@ class Commits:
         self._gave_way = 0.0
         """When a run whose commits were written at once last let the event loop turn."""
 
-    def compute(self, tick: AnyTick) -> tuple[Machine, list[Command], Any]:
+    def compute(self, tick: AnyTick) -> Computed:
         """What a tick leads to, and the record of it; nothing has changed yet.
 
         Raises:

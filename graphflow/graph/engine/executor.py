@@ -29,10 +29,10 @@ from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.interrupts import ENDED_BY_PERSON
 from graphflow.graph.core.machine import Interrupt, Machine
 from graphflow.graph.core.plan import Plan
-from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Deadline, Expired, Signalled
+from graphflow.graph.core.ticks import Answered, AnyTick, Cancel, Deadline, Expired, Input, Signalled
 from graphflow.graph.engine.announcements import waiting_event
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
-from graphflow.graph.engine.commits import BesideTheLoop, Commits, is_large
+from graphflow.graph.engine.commits import Commits, Computed
 from graphflow.graph.engine.light_event import turns
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.ports import Logged
@@ -58,13 +58,13 @@ class Executor:
 
     def __init__(self, run: Run, *, hold_ms: int = HOLD_MS, checkpoint_id: str | None = None) -> None:
         self.run, self.events = run, run.events
-        run.feed, run.perform = self.feed, self._perform
+        run.feed = self.feed
         run.events.most, run.events.on_most = run.plan.bounds.events, self._exceed_events
         self.waiters = AnswerWaiters(run, hold_ms)
         self.runs = NodeRuns(run, self.waiters)
         self.tasks = Scheduler(run, self.runs, self.waiters)
         self.commits = Commits(run, self.tasks, checkpoint_id)
-        self.beside = BesideTheLoop(run, self.commits.compute)
+        self.beside = self.commits.beside
         self.timers = Timers(run, self.runs)
         self._holding: list[asyncio.TimerHandle] = []
         """While the run waits: until when this process waits with it, and when a question expires."""
@@ -100,7 +100,7 @@ class Executor:
         """Whether this epoch takes no more ticks; an answer must then load the thread again."""
         if self.run.closed or self.error is not None:
             return True
-        if self.tasks.loop is None or self.beside.busy:
+        if self.tasks.loop is None or self.beside.now is not None:
             return False
         status = self.machine.status
         # A waiting run still takes answers while the process holds it.
@@ -139,10 +139,13 @@ class Executor:
 
     # --- the meeting point
 
-    def feed(self, tick: AnyTick) -> None:
+    def feed(self, tick: AnyTick, computed: Computed | None = None) -> None:
         """Advances by one tick: commit, events, commands.
 
         Frequent commands are dispatched by their exact type, because this runs for every node.
+
+        Args:
+            computed: what `Commits.compute` gave for the tick, in a thread.
 
         Raises:
             CodecError: the tick's change can't be stored; nothing has happened then.
@@ -150,14 +153,14 @@ class Executor:
             StoreError: an earlier commit failed.
         """
         run = self.run
-        if self.beside.busy:
-            self.beside.settle(tick)
-        if run.error is not None:
-            raise run.error
-        self._perform(*self.commits.compute(tick))
-
-    def _perform(self, machine: Machine, commands: list[Command], prepared: Any) -> None:
-        run, commit = self.run, commands[0]
+        if computed is None:
+            if self.beside.now is not None:
+                self.beside.settle(tick)
+            if run.error is not None:
+                raise run.error
+            computed = self.commits.compute(tick)
+        machine, commands, prepared = computed
+        commit = commands[0]
         assert isinstance(commit, Commit)
         run.machine = machine
         requests: list[Interrupt] = []
@@ -265,7 +268,8 @@ class Executor:
         self.adopt()
         try:
             if first is not None:
-                await self.beside.feed(first) if is_large(first) else self.feed(first)
+                large = isinstance(first, Input) and first.large
+                await self.beside.feed(first) if large else self.feed(first)
             if self.left:
                 self.leave()
             await self._loop()

@@ -20,7 +20,7 @@ from graphflow.graph.engine.plan_events import PlanEvents
 from graphflow.graph.engine.ports import Clock, Ids, Journal, Lease
 
 
-def _over(tick: AnyTick) -> NoReturn:
+def _over(tick: AnyTick, computed: object = None) -> NoReturn:
     raise RuntimeError(f"the run has ended in this process; nothing takes its {type(tick).__name__}")
 
 
@@ -37,7 +37,7 @@ class Run:
 
     __slots__ = (
         "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "feed_apart", "ids", "journal", "lease", "lineage",
-        "machine", "pending", "perform", "plan", "resting", "room", "services", "thread_id", "usage", "used",
+        "machine", "pending", "plan", "resting", "room", "services", "thread_id", "usage", "used",
     )  # fmt: skip
 
     def __init__(
@@ -76,11 +76,10 @@ class Run:
         """Whether this epoch has had its last tick."""
         self.pending: deque[After] = deque()
         """Commits that are not known to be durable, oldest first."""
-        self.feed: Callable[[AnyTick], None] = _over
+        self.feed: Callable[..., None] = _over
         """The executor's, while it drives the run."""
         self.feed_apart: Callable[[AnyTick], Awaitable[None]] = _over
-        self.perform: Callable[..., None] = _over
-        """Makes what a tick leads to so."""
+        """The same, for a tick that leads to so much that a thread computes it."""
         self.usage: MutableMapping[int, dict[str, Any]] = {}
         """Frame → what its node run has used and no record holds yet. Ticks carry this very table, so it is never
         changed in place; `copied` shares the unchanged parts of a large one."""
@@ -97,7 +96,7 @@ class Run:
         is late in a busy process.
         """
         self.closed = True
-        self.feed, self.feed_apart, self.perform = _over, _over, _over
+        self.feed, self.feed_apart = _over, _over
         self.lease, self.events.on_most = None, None
 
     # --- usage that no record holds yet
@@ -108,7 +107,9 @@ class Run:
 
     def set_usage(self, frame: int, usage: dict[str, Any] | None) -> None:
         """Sets the unrecorded usage of the frame's node run; None for nothing, or once the node run is over."""
-        if usage or frame in self.usage:
+        if usage and self.usage.keys() <= {frame}:
+            self.usage = {frame: usage}  # the only node run that uses anything
+        elif usage or frame in self.usage:
             table = copied(self.usage)
             if usage:
                 table[frame] = usage

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import GraphflowError, StateError, ThreadWaiting, check_size
+from graphflow.errors import GraphflowError, StateError, ThreadWaiting
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
@@ -27,9 +27,7 @@ def checked_input(plan: Plan, given: Any) -> Any:
 
     Raises:
         GraphflowError: `invalid_input`, it does not fit.
-        LimitExceeded: it is too large.
     """
-    check_size(given, plan.bounds, "the input")
     checker = plan.input_checker
     issues = checker.errors(given)
     if issues:

@@ -40,8 +40,12 @@ from graphflow.runtime.runs.preconditions import (
 from graphflow.runtime.runs.resume import resume
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.taking import Taking, make_executor
+from graphflow.value_size import size_of
 
 log = logging.getLogger("graphflow.runtime")
+
+LARGE_BYTES = 256 * 1024
+"""Bytes of an input from which on the event loop does not store it itself."""
 
 
 def check_request(
@@ -66,9 +70,13 @@ def check_request(
     given = request.input
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
+    most = plan.bounds.value_bytes
+    if (size := size_of(given, most)) > most:
+        check_size(given, plan.bounds, "the input")
     given = checked_input(plan, given)
-    check_size(request.params, plan.bounds, "what the run has as `params`")
-    check_size(request.variables, plan.bounds, "what the run has as `variables`")
+    for name, more in (("params", request.params), ("variables", request.variables)):
+        if more:
+            size += check_size(more, plan.bounds, f"what the run has as `{name}`")
     allowed = plan.document.per_request
     chosen = chosen_by(request, allowed) if request.model is not None or request.options else None
     if request.variables or allowed is not None:
@@ -94,6 +102,7 @@ def check_request(
         document=plan.digest,
         chosen=chosen,
         starter=request.starter,
+        large=size > LARGE_BYTES,
     )
     request = msgspec.structs.replace(request, thread_id=thread_id, run_id=tick.run_id, input=given)
     return CheckedInput(plan, request, tick, audience, consumes, supersedes)

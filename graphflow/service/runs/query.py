@@ -65,7 +65,8 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         if row is None and not is_new:
             check_id(chat_id, "chatId")
         graph = context.graph(agent_of(context, request.agent_key, row))
-        await graph.host.documents.build()
+        if not graph.host.documents.built:
+            await graph.host.documents.build()
         if caller.user is not None:
             # Before anything is launched, so that two users with the same new id can't both get it.
             await claim(context, caller, chat_id)
