@@ -36,7 +36,11 @@ def turns_with_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _foreign(messages: Sequence[dict[str, Any]], said: Sequence[str] = (), call: Sequence[str] = ()) -> str | None:
-    """A field that this provider does not know: Mistral 422, Groq 400 "property … is unsupported", Gemini 400 "Unknown name"."""
+    """A field that this provider does not know.
+
+    Mistral 422: https://github.com/BerriAI/litellm/issues/30835; Groq 400 "property … is unsupported":
+    https://github.com/tashfeenahmed/freellmapi/issues/1070. That the others refuse it is an assumption, on the safe side.
+    """
     for message in messages:
         for name in message.keys() - _PLAIN - set(said):
             return f"property {name!r} is unsupported"
@@ -47,7 +51,7 @@ def _foreign(messages: Sequence[dict[str, Any]], said: Sequence[str] = (), call:
 
 
 def _unpaired(messages: Sequence[dict[str, Any]]) -> str | None:
-    """https://platform.openai.com/docs/guides/function-calling: each call is followed by its result."""
+    """https://github.com/BerriAI/litellm/issues/10083: each call is followed by its result."""
     open_calls: list[str] = []
     for message in messages:
         if message["role"] == "tool":
@@ -61,7 +65,10 @@ def _unpaired(messages: Sequence[dict[str, Any]]) -> str | None:
 
 
 def gemini(*signatures: str) -> Rule:
-    """Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures (the first call of each step, verbatim)."""
+    """Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures (the first call of each step, verbatim).
+
+    Stricter than the service, which validates only the calls since the last user message.
+    """
 
     def rule(messages: list[dict[str, Any]]) -> str | None:
         known = {*signatures, "skip_thought_signature_validator", None}
@@ -80,7 +87,7 @@ def gemini(*signatures: str) -> Rule:
 
 
 def openrouter(*turns: list[dict[str, Any]]) -> Rule:
-    """https://openrouter.ai/docs/use-cases/reasoning-tokens#preserving-reasoning-blocks; fragments: agno issue 8794."""
+    """https://github.com/agno-agi/agno/issues/8794: blocks whole, fragments are refused."""
 
     def rule(messages: list[dict[str, Any]]) -> str | None:
         for message in messages:
@@ -113,7 +120,7 @@ def deepseek(*texts: str) -> Rule:
 
 
 def kimi(*texts: str) -> Rule:
-    """https://github.com/MoonshotAI/kimi-cli/issues/1616."""
+    """https://github.com/earendil-works/pi/pull/4178: an empty text counts as missing."""
 
     def rule(messages: list[dict[str, Any]]) -> str | None:
         for index, message in enumerate(messages):
@@ -134,7 +141,7 @@ def mistral(messages: list[dict[str, Any]]) -> str | None:
 
 
 def openai(messages: list[dict[str, Any]]) -> str | None:
-    """https://github.com/langchain-ai/langchain/issues/31214."""
+    """https://github.com/agno-agi/agno/issues/5382."""
     for call_id in _ids(messages):
         if len(call_id) > 40:
             return f"string too long. Expected a string with maximum length 40, but got {len(call_id)}"
@@ -147,7 +154,10 @@ def _ids(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def claude(*blocks: tuple[str, str]) -> Rule:
-    """https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks: (text, signature)."""
+    """https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks: (text, signature).
+
+    Ids: https://github.com/HKUDS/nanobot/pull/4356; their length is that of Bedrock.
+    """
 
     def rule(messages: list[dict[str, Any]]) -> str | None:
         for message in messages:

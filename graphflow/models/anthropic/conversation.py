@@ -19,10 +19,10 @@ from graphflow.models.replay.replay import Replay
 from graphflow.models.replay.rules import CallIdRule
 
 CALL_IDS = CallIdRule(
-    # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+    # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no length is documented, 64 is that of Bedrock.
     longest=64,
-    checked="2026-11-23",
-    source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolUseBlock.html",
+    checked="2026-06-15",
+    source="https://github.com/HKUDS/nanobot/pull/4356",
 )
 _BEGIN = "(The conversation begins here.)"
 _GO_ON = "Continue."

@@ -1,6 +1,6 @@
 """What each provider and model wants back with a conversation, as data: state, fillers, and the form of call ids.
 
-Every row names the day on which it was checked and the page it follows. A provider's own rows win over those for all
+Every row names its source and a day: when the page was read, or the date of the report. A provider's own rows win over those for all
 providers, so a gateway can differ from the models behind it.
 """
 
@@ -31,7 +31,7 @@ class ReplayRule(msgspec.Struct, frozen=True, kw_only=True):
     call_filler: dict[str, Any] = {}
     """Fields for the first call of such a message."""
     checked: str
-    """The day, `YYYY-MM-DD`."""
+    """The day the page was read, or the date of the report, `YYYY-MM-DD`."""
     source: str
 
 
@@ -69,12 +69,13 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         message=("reasoning_content",),
         turns="tools",
         scope="provider",
-        # Not empty: servers that leave out empty fields before the check report it as missing.
+        # Not empty: K2.6 reports an empty text as missing; a single space is the least that it accepts.
         message_filler={"reasoning_content": " "},
-        checked="2026-11-23",
-        source="https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model",
+        checked="2026-05-05",
+        source="https://github.com/earendil-works/pi/pull/4178",
     ),
     ReplayRule(
+        # Asked for since GLM-4.5, but no refusal is documented: no filler.
         providers=("zhipu",),
         models=r"glm-(4\.[5-9]|[5-9])",
         message=("reasoning_content",),
@@ -87,8 +88,8 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         # Blocks whole and in their order; fragments are refused ("Invalid signature in thinking block").
         providers=("openrouter",),
         message=("reasoning_details",),
-        checked="2026-11-23",
-        source="https://openrouter.ai/docs/use-cases/reasoning-tokens",
+        checked="2026-07-07",
+        source="https://github.com/agno-agi/agno/issues/8794",
     ),
     ReplayRule(
         # Through the library: the signature as `extra_content`, the text that it signs as `reasoning`.
@@ -98,6 +99,7 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         source="https://platform.claude.com/docs/en/build-with-claude/extended-thinking",
     ),
     ReplayRule(
+        # Only the calls since the last user message are validated; the page asks for all signatures as received.
         models=_GEMINI_3,
         message=("extra_content",),
         call=("extra_content",),
@@ -106,30 +108,32 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         source="https://ai.google.dev/gemini-api/docs/thought-signatures",
     ),
     ReplayRule(
-        # The same models behind other servers: the template needs what the model thought before its calls.
+        # The same models behind other servers, which refuse with the same words.
         models=r"kimi-(k2\.[5-9]|k2-thinking|k[3-9])",
         message=("reasoning_content",),
         turns="tools",
         scope="provider",
         message_filler={"reasoning_content": " "},
-        checked="2026-11-23",
-        source="https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model",
+        checked="2026-03-03",
+        source="https://github.com/agentscope-ai/QwenPaw/issues/433",
     ),
     ReplayRule(
+        # Behind a gateway too: "Error from provider (DeepSeek): The `reasoning_content` … must be passed back".
         models=r"deepseek-(v[4-9]|flash|pro)",
         message=("reasoning_content",),
         turns="tools",
         scope="provider",
         message_filler={"reasoning_content": ""},
         checked="2026-11-23",
-        source="https://api-docs.deepseek.com/guides/thinking_mode",
+        source="https://github.com/warpdotdev/warp/issues/11587",
     ),
     ReplayRule(
-        # What no row is about goes back as it came: only a server that sends these fields gets them.
+        # What no row is about goes back as it came: only a server that sends these fields gets them. A choice of ours;
+        # the source shows both fields in use behind gateways, and no page demands this of every server.
         message=("reasoning_details", "extra_content"),
         call=("extra_content",),
-        checked="2026-11-23",
-        source="https://openrouter.ai/docs/use-cases/reasoning-tokens",
+        checked="2026-07-16",
+        source="https://github.com/earendil-works/pi/issues/6733",
     ),
 )
 
@@ -140,26 +144,35 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
         alphabet="A-Za-z0-9",
         longest=9,
         shortest=9,
-        checked="2026-11-23",
+        checked="2025-08-07",
         source="https://github.com/anomalyco/opencode/issues/1680",
     ),
     CallIdRule(
-        # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
-        providers=(*_CLAUDE_LIBRARY, "bedrock"),
+        # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no length is documented, 64 is that of Bedrock.
+        providers=_CLAUDE_LIBRARY,
+        longest=64,
+        checked="2026-06-15",
+        source="https://github.com/HKUDS/nanobot/pull/4356",
+    ),
+    CallIdRule(
+        # Copies of the page differ: one allows ".:" too. Claude behind it does not, so the narrower alphabet stays.
+        providers=("bedrock",),
         longest=64,
         checked="2026-11-23",
         source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolUseBlock.html",
     ),
     CallIdRule(
-        # "string too long. Expected a string with maximum length 40"
+        # "string too long. Expected a string with maximum length 40"; Azure: github.com/BerriAI/litellm/issues/11392.
+        # In 2026-07 OpenAI took 51 characters (github.com/vercel/ai/pull/17233); the shorter form suits both.
+        # Nothing is known of the alphabet: visible ASCII is an assumption.
         providers=("openai", "azure"),
         alphabet=r"!-~",
         longest=40,
-        checked="2026-11-23",
-        source="https://github.com/langchain-ai/langchain/issues/31214",
+        checked="2025-11-11",
+        source="https://github.com/agno-agi/agno/issues/5382",
     ),
     CallIdRule(
-        # A gateway hands ids on to whoever serves the model.
+        # A gateway hands ids on to whoever serves the model: the limits of Claude and Bedrock, see above.
         providers=("openrouter",),
         models=r"^(anthropic|amazon)/",
         longest=64,
@@ -172,7 +185,7 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
         alphabet="A-Za-z0-9",
         longest=9,
         shortest=9,
-        checked="2026-11-23",
-        source="https://github.com/anomalyco/opencode/issues/1680",
+        checked="2026-03-23",
+        source="https://github.com/openclaw/openclaw/issues/52548",
     ),
 )
