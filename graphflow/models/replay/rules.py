@@ -124,7 +124,7 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         turns="tools",
         scope="provider",
         message_filler={"reasoning_content": ""},
-        checked="2026-11-23",
+        checked="2026-05-23",
         source="https://github.com/warpdotdev/warp/issues/11587",
     ),
     ReplayRule(
