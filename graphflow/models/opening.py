@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -13,6 +14,7 @@ from graphflow.models.chat_model import Capabilities, ChatModel, WrappedModel
 from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.providers import open_provider, resolve_provider
+from graphflow.text_width import wrap
 
 if TYPE_CHECKING:
     from graphflow.messages import Message
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 NOBODY = (
     "graphflow: no model provider is configured, so the built-in scripted model answers. Set a provider's key"
-    " (`graphflow doctor` shows what is found), or name it: LLM_PROVIDER=scripted\n"
+    " (`graphflow doctor` shows what is found), or name it: LLM_PROVIDER=scripted"
 )
 
 
@@ -60,8 +62,13 @@ class StandInModel(WrappedModel):
     ) -> AsyncGenerator[Delta, None]:
         if not self._told:
             self._told.append(NOBODY)
-            sys.stderr.write(NOBODY)
+            lines = wrap(NOBODY, shutil.get_terminal_size().columns, "  ") if _on_terminal() else [NOBODY]
+            sys.stderr.write("\n".join([*lines, ""]))
             sys.stderr.flush()
         async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
             async for delta in deltas:
                 yield delta
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty()

@@ -16,6 +16,7 @@ import typer
 from graphflow.cli.app import app
 from graphflow.cli.terminal import console
 from graphflow.cli.terminal.question_text import Leave
+from graphflow.models import opening
 from graphflow.text_width import units, visible, wrap
 from tests.campaign import size
 from tests.cli.in_turn import BEGIN
@@ -98,6 +99,7 @@ def _check_lines(lines: list[str], width: int, command: list[str]) -> None:
 def shown(cli, monkeypatch):
     """What a command shows on a terminal of so many columns, in this process."""
     monkeypatch.setattr(console, "_is_tty", lambda stream: stream is not None and stream is not sys.stdin)
+    monkeypatch.setattr(opening, "_on_terminal", lambda: True)
     cli.environment["NO_COLOR"] = "1"
     (cli.folder / "graphs" / "asker.json").write_text(json.dumps(ASKER))
     (cli.folder / "graphs" / "failing.json").write_text(json.dumps(FAILING))

@@ -38,7 +38,7 @@ _FINAL_KINDS = (
     "too_large",
 )  # fmt: skip
 _COME_BACK = re.compile(r"(?:try again|retry) in (\d[\w. ]{0,20})", re.IGNORECASE)
-_DURATION = re.compile(r"([\d.]+) ?(ms|h|m|s)")
+_DURATION = re.compile(r"([\d.]{1,16}) ?(ms|h|m|s)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 _RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
