@@ -25,6 +25,8 @@ SCOPES = ("read", "run", "answer", "admin")
 _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token; none where the server has none set.")
 """Says on the OpenAPI page what `_let_in` asks for; itself it accepts everything."""
 _NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})(?:@([A-Za-z0-9_.@+-]{1,128}))?:([a-z+*]+):(\S+)")
+_WITHOUT_SECRET = re.compile(r"\s*|[A-Za-z0-9_.-]+(@[A-Za-z0-9_.@+-]+)?:[a-z+*]+:\s*")
+"""What an unset variable leaves of an entry. It would be a secret that anyone can guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +56,13 @@ def parse_tokens(entries: Iterable[str], limits: Iterable[str] = ()) -> tuple[Be
         limits: `server.capabilities`: `NAME=net+shell` or `@USER=…`, which leave a token less.
 
     Raises:
-        DefinitionError: an unknown scope, capability or token, or one secret for two tokens; no secret is shown.
+        DefinitionError: an unknown scope, capability or token, no secret, or one secret for two tokens; no secret is shown.
     """
     tokens: dict[bytes, BearerToken] = {}
     less = dict(map(_limit, limits))
     for number, entry in enumerate(entries, 1):
+        if _WITHOUT_SECRET.fullmatch(entry):
+            raise _issue(f"token {number} has no secret", "write SECRET or NAME:SCOPES:SECRET; is a variable unset?")
         match = _NAMED.fullmatch(entry)
         name, user, words, secret = match.groups() if match else (f"token {number}", None, "*", entry)
         scopes = SCOPES if words == "*" else tuple(words.split("+"))

@@ -103,7 +103,7 @@ def make_server(
     """
     settings = application.settings.server
     host = plain_host(settings.host if host is None else host)
-    tokens = [token] if token else []
+    tokens = [] if token is None else [token]
     # Without a token everybody on the network could start runs.
     if not is_loopback(host) and not tokens and not settings.tokens:
         raise GraphflowError(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from graphflow.authored_files import read_authored
 from graphflow.errors import DefinitionError, Issue
@@ -102,7 +102,7 @@ def _merged_environ(base: Path, environ: Mapping[str, str], issues: list[Issue])
 
     try:
         text = io.StringIO(read_authored(dotenv).decode("utf-8"), newline=None)
-        from_file = {name: value for name, value in dotenv_values(stream=text).items() if value}
+        from_file = {name: value for name, value in dotenv_values(stream=text).items() if value is not None}
     except (OSError, UnicodeDecodeError) as error:
         issues.append(Issue(pointer="", message=f"can't be read: {error}", file=".env", kind="syntax"))
         return dict(environ)
@@ -151,7 +151,8 @@ def _given_values(
     for name, row in rows.items():
         # The ruled name stands first, so that it wins over a given one that another program reads too.
         for variable in row.env_names:
-            if env.get(variable):
+            # An empty variable counts as unset, except for lists of secrets: `TOKENS="$UNSET"` must not open the server.
+            if env.get(variable) or (variable in env and row.secret and get_origin(row.kind) is tuple):
                 yield f"environment variable {variable}", name, env[variable]
                 break
     for file, tables in files:

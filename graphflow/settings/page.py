@@ -14,8 +14,8 @@ _PAGE_HEAD = """# Settings
 
 The first of these that sets a value wins: a flag of the command, the environment, `.env`,
 `graphflow.local.toml` (ignored by git), `graphflow.toml`. The files are in the folder where the command runs;
-relative paths start there. An empty variable counts as not set. Lists are written `["a", "b"]` in a file and
-`a,b` in the environment.
+relative paths start there. An empty variable counts as not set; in a list of secrets it is an error. Lists are written `["a", "b"]` in a file
+and `a,b` in the environment.
 
 ```toml
 [settings.llm]

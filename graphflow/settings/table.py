@@ -427,7 +427,7 @@ class Setting:
 
     @property
     def env_names(self) -> tuple[str, ...]:
-        """All its environment names; the first that is set and not empty wins."""
+        """All its environment names; the first that is set and not empty wins (of secrets an empty one is an error)."""
         return (self.ruled_env, *self.env)
 
 

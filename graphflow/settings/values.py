@@ -29,7 +29,7 @@ def converted(row: Setting, raw: Any, base: Path) -> Any:
     if kind is Path:
         return base / _path(_text(raw, "a path"))
     if get_origin(kind) is tuple:
-        return _words(raw)
+        return _secrets(raw) if row.secret else _words(raw)
     return _text(raw, "a text")
 
 
@@ -86,6 +86,13 @@ def _words(raw: Any) -> tuple[str, ...]:
     if isinstance(raw, list | tuple) and all(isinstance(word, str) for word in raw):
         return tuple(raw)
     return _refuse("a list of texts (in the environment: with commas between)")
+
+
+def _secrets(raw: Any) -> tuple[str, ...]:
+    """Like `_words`, but an empty one is an error: what an unset variable leaves must not turn protection off."""
+    if not all(word.strip() for word in (raw.split(",") if isinstance(raw, str) else _words(raw))):
+        _refuse("a list of secrets, none of them empty or blank")
+    return _words(raw)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

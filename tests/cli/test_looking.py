@@ -158,6 +158,11 @@ def test_serve_refuses_other_machines_without_a_token(cli):
     assert done.code == 2 and "--token" in done.err
 
 
+def test_serve_refuses_an_empty_token(cli):
+    done = cli("serve", "--port", "0", "--token", "")
+    assert done.code == 2 and "server.tokens" in done.err and "none of them empty" in done.err
+
+
 def test_help_loads_nothing_heavy(cli):
     code = (
         "import sys; from graphflow.cli.app import app\n"

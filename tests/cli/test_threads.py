@@ -168,6 +168,23 @@ def test_an_import_of_something_else_names_the_line(cli, project):
     assert done.code == 2 and "x.jsonl:1" in done.err
 
 
+def test_an_import_of_a_line_without_end_of_nesting_names_the_line(cli, told, project):
+    cli("threads", "export", "t1", "t1.jsonl")
+    head = (project / "t1.jsonl").read_text().splitlines()[0]
+    for number, lines in ((1, ["[" * 100_000]), (2, [head, '{"a":' * 100_000])):
+        (project / "deep.jsonl").write_text("\n".join(lines) + "\n")
+        done = cli("threads", "import", "deep.jsonl", "--id", "deep")
+        assert done.code == 2 and f"deep.jsonl:{number}: not valid JSON: it is nested too deeply" in done.err
+
+
+@pytest.mark.parametrize("option", ["--budget", "--approve"])
+def test_a_file_without_end_of_nesting_is_wrong_usage(cli, project, option):
+    (project / "deep.json").write_text("[" * 100_000)
+    given = "deep.json" if option == "--approve" else "@deep.json"
+    done = cli("run", "demo_react", "hi", option, given)
+    assert done.code == 2 and option in done.err and len(done.err) < 2000
+
+
 def test_rename_and_rm(cli, told):
     cli("threads", "rename", "t1", "A better name")
     assert cli("threads", "list", "--json").json[0]["title"] == "A better name"

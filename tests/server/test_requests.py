@@ -263,6 +263,19 @@ def test_an_unknown_scope_is_refused_without_showing_the_secret() -> None:
     assert "fly" in str(refused.value) and "hidden" not in str(refused.value)
 
 
+@pytest.mark.parametrize("entry", ["", " ", "web:read:", "web@ann:*: "])
+def test_a_token_without_a_secret_is_refused(entry: str) -> None:
+    """`web:read:$UNSET` must be no secret of its own, which anyone can guess and which may do all."""
+    with pytest.raises(DefinitionError, match="token 2 has no secret"):
+        parse_tokens(["ci:read:hidden", entry])
+
+
+async def test_a_server_of_python_refuses_an_empty_token(folder: Path) -> None:
+    async with make_application(folder) as application:
+        with pytest.raises(DefinitionError, match="has no secret"):
+            make_server(application, port=0, token="")
+
+
 async def test_an_address_that_others_reach_needs_a_token(folder: Path) -> None:
     for host in ("0.0.0.0", "::", "example.org"):
         with pytest.raises(GraphflowError, match="token"):

@@ -241,3 +241,28 @@ def test_loading_settings_loads_no_pydantic(tmp_path):
 def test_the_docs_page_is_the_table():
     """Fix with `make docs`."""
     assert (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8") == settings_markdown()
+
+
+@pytest.mark.parametrize("given", ["", " ", "a,", ","])
+@pytest.mark.parametrize("door", ["flag", "environment", ".env", "graphflow.toml", "graphflow.toml list"])
+def test_an_empty_token_is_an_error_and_does_not_open_the_server(tmp_path, door, given):
+    """`--token "$UNSET"` must not mean "no token is needed"."""
+    sources = {}
+    match door:
+        case "flag":
+            sources = {"flags": {"server.tokens": given}}
+        case "environment":
+            sources = {"environ": {"GRAPHFLOW_TOKENS": given}}
+        case ".env":
+            write(tmp_path, ".env", f"GRAPHFLOW_TOKENS='{given}'\n")
+        case "graphflow.toml":
+            write(tmp_path, "graphflow.toml", f'[settings.server]\ntokens = "{given}"\n')
+        case _:
+            write(tmp_path, "graphflow.toml", f"[settings.server]\ntokens = {given.split(',')}\n")
+    (issue,) = issues(tmp_path, **sources)
+    assert "setting server.tokens takes a list of secrets, none of them empty or blank" in issue
+
+
+def test_an_empty_encryption_key_is_an_error_and_does_not_turn_encryption_off(tmp_path):
+    (issue,) = issues(tmp_path, environ={"GRAPHFLOW_STORE_KEYS": ""})
+    assert "none of them empty" in issue

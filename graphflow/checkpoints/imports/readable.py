@@ -241,7 +241,7 @@ def _read(place: str, read: Any, data: Any) -> Any:
     try:
         return read(data)
     # AssertionError: what the core takes for granted of patches that it made itself.
-    except (AssertionError, CodecError, *codec.MISFITS) as error:
+    except (AssertionError, CodecError, RecursionError, *codec.MISFITS) as error:
         raise codec.unreadable(error, place) from error
     except DefinitionError as error:
         _damaged(f"{place} is not valid: {error}")

@@ -130,7 +130,7 @@ def _rules(path: Path) -> tuple[AnswerRule, ...]:
             for pattern in rule.arguments.values():
                 # Now, not at the first call: a broken pattern must not end a run in its middle.
                 re.compile(pattern)
-    except (OSError, msgspec.DecodeError, re.error) as error:
+    except (OSError, msgspec.DecodeError, RecursionError, re.error) as error:
         stop(
             exits.USAGE,
             f"--approve {str(path)!r}: {error}",

@@ -11,13 +11,14 @@ import msgspec
 
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import one_line_json, stop
+from graphflow.excerpts import excerpt_of
 
 
 def json_or_text(text: str) -> Any:
     """The JSON value that the text is, else the text itself."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
 
 
@@ -104,8 +105,8 @@ def _content(name: str, option: str) -> str:
 def _decoded(text: str, option: str, given: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        stop(exits.USAGE, f"{option}: {given!r} is not valid JSON: {error}", hint=_form(option))
+    except (msgspec.DecodeError, RecursionError) as error:
+        stop(exits.USAGE, f"{option}: {excerpt_of(given)} is not valid JSON: {error}", hint=_form(option))
 
 
 def _form(option: str) -> str:

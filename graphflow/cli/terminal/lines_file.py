@@ -45,6 +45,8 @@ async def read_lines(file: str) -> AsyncIterator[dict[str, Any]]:
             value = msgspec.json.decode(line)
         except msgspec.DecodeError as error:
             stop(exits.USAGE, f"{file}:{number}: not valid JSON: {error}", hint=hint)
+        except RecursionError:
+            stop(exits.USAGE, f"{file}:{number}: not valid JSON: it is nested too deeply", hint=hint)
         if number == 1 and not (isinstance(value, dict) and value.get("kind") == FORMAT):
             stop(exits.USAGE, f"{file}:1: not an exported thread", hint=hint)
         yield value

@@ -190,7 +190,7 @@ def _typed(given: str, kind: Any) -> Any:
     if kind in ("integer", "number", "object", "array"):
         try:
             return msgspec.json.decode(given)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
     if kind is None:
         return json_or_text(given) if given else None

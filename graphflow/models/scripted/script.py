@@ -152,7 +152,7 @@ def parse_script(data: bytes | Mapping[str, Any] | Sequence[Any], *, name: str =
             rules = [item for item in raw if isinstance(item, Mapping) and "match" in item]
             raw = {"rules": rules, "turns": [item for item in raw if item not in rules]}
         script = msgspec.convert(raw, Script)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ScriptError(
             f'{name}: {error}; a script is {{"turns": [{{"text": …}}, …], "rules": […], "otherwise": {{"text": …}}}}, or a '
             "list of turns and rules"
