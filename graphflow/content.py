@@ -117,6 +117,13 @@ def media_of(content: Content) -> tuple[MediaPart, ...]:
     return () if type(content) is str else tuple(part for part in content if isinstance(part, MEDIA_TYPES))
 
 
+def url_misfit(url: str | None) -> str | None:
+    """Why a provider must not be sent this URL, or None: of another scheme it may name a file of the provider's machine or ours."""
+    if url is None or url.lower().startswith(("https:", "http:", "data:")):
+        return None
+    return f"its URL is {excerpt_of(url, 160)}, and only https:, http: and data: URLs are sent"
+
+
 def content_of(parts: Iterable[Part]) -> Content:
     """Parts as content: a `str` where all of them are texts."""
     found = tuple(parts)

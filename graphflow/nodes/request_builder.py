@@ -18,6 +18,7 @@ from graphflow.content import (
     TextPart,
     content_of,
     media_of,
+    url_misfit,
 )
 from graphflow.errors import NodeFailed
 from graphflow.graph.definition.document import GraphDefinition
@@ -231,6 +232,8 @@ async def _refusal(part: MediaPart, ctx: NodeRun, model: ChatModel, wanted: bool
         return f"model {model.model!r} takes no {part.type} parts"
     if part.upload is not None or part.blob is not None:
         return None if await _bytes_of(part, ctx) is not None else "its bytes are not on this server"
+    if (why := url_misfit(part.url)) is not None:
+        return why
     if part.data is None and (
         isinstance(part, AudioPart) or (isinstance(part, FilePart) and model.provider not in _FILE_URLS)
     ):

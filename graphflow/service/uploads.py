@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from graphflow.content import url_misfit
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
 from graphflow.excerpts import excerpt_of
@@ -280,7 +281,16 @@ def _with_facts(context: ServiceContext, folder: str, reference: Any) -> Any:
     # The id comes from the client and becomes a path.
     kept = _facts(context, folder, key) if isinstance(key, str) and _ID.fullmatch(key) else None
     # An id of another form is the client's own, for what it keeps elsewhere.
-    if kept is None and isinstance(key, str) and set(reference) == {"id"} and _OWN_ID.fullmatch(key):
+    if kept is None and isinstance(reference, Mapping) and reference.get("as") == "part":
+        url = reference.get("url")
+        if url is not None and (why := url_misfit(str(url))):
+            raise bad_argument("references", f"{excerpt_of(key or url, 160)} has `as: part`: {why}")
+        is_unknown = url is None
+    else:
+        is_unknown = (
+            kept is None and isinstance(key, str) and set(reference) == {"id"} and _OWN_ID.fullmatch(key) is not None
+        )
+    if is_unknown:
         raise bad_argument(
             "references",
             f"there is no upload {excerpt_of(key)} of this chat on this server: upload the file first; several servers need one"

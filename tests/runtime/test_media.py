@@ -9,6 +9,7 @@ import pytest
 
 from graphflow import MemoryCheckpointer, load_graph
 from graphflow.content import AudioPart, FilePart, ImagePart, TextPart
+from graphflow.errors import GraphflowError
 from graphflow.events import NodeProgress
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from graphflow.models.openai.model import OpenAICompatibleModel
@@ -85,6 +86,33 @@ async def test_a_document_at_a_url_goes_to_no_provider_that_takes_bytes_only(ser
     content, warnings, _ = await ask(server, SEES, paper)
     assert "- a.pdf, file, application/pdf, https://x.test/a.pdf" in content
     assert "takes the bytes of file parts and no URL: upload it" in warnings[0]["message"]
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "File:///etc/passwd", "gs://bucket/cat.png", "cat.png"])
+async def test_a_url_that_is_not_of_the_web_goes_to_no_provider(server: RawServer, url: str) -> None:
+    content, warnings, _ = await ask(server, SEES, PICTURE | {"url": url})
+    assert content == f"What is it?\n\nReferences:\n- cat.png, image, {url}"
+    assert "only https:, http: and data: URLs are sent; it is listed as text" in warnings[0]["message"]
+    server.requests.clear()
+    _, _, error = await ask(server, SEES, PICTURE | {"url": url, "as": "part"})
+    assert error["code"] == "validation" and not server.requests
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        HumanMessage(content=(ImagePart(url="file:///etc/passwd"),)),
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]},
+        {"role": "user", "content": [{"type": "file", "file": {"file_data": "file:///etc/passwd"}}]},
+    ],
+)
+async def test_a_message_with_a_url_that_is_not_of_the_web_is_refused(server: RawServer, message: Any) -> None:
+    opened = OpenAICompatibleModel(Provider(key="openai", profile=Profile(), base_url=server.url), "gpt-4.1-mini")
+    app = load_graph(DOCUMENT, checkpointer=MemoryCheckpointer(), model=opened)
+    await collect(app.stream({"query": "hi"}, "t"))
+    await opened.aclose()
+    with pytest.raises(GraphflowError, match="'file:///etc/passwd', and only https:, http: and data: URLs are sent"):
+        await app.thread("t").edit({"messages": [message]})
 
 
 # --- parts of messages ---------------------------------------------------------------------------

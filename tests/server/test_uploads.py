@@ -211,6 +211,28 @@ async def test_a_reference_to_an_upload_that_this_server_does_not_have_is_refuse
     assert refused.status_code == 400 and "uploads.dir" in refused.json()["msg"]
 
 
+@pytest.mark.parametrize("more", [{}, {"type": "image"}, {"type": "image", "sha256": "0" * 64, "sizeBytes": 1}])
+@pytest.mark.parametrize("key", ["0192f0c8-0000-7000-8000-000000000000", "my-own", 7])
+async def test_a_part_that_the_chat_does_not_have_is_refused_before_a_thread_is_made(
+    client: httpx.AsyncClient, key: Any, more: dict[str, Any]
+) -> None:
+    body = {"message": "x", "chatId": "c", "references": [{"id": key, "as": "part", **more}]}
+    refused = await client.post("/api/query", json=body)
+    assert refused.status_code == 400 and "upload the file first" in refused.json()["msg"]
+    assert (await client.get("/api/threads/c/state")).status_code == 404
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "FILE:/x", " https://x.test/a.png", "gs://b/a.png", "a.png"])
+async def test_a_part_by_a_url_that_is_not_of_the_web_is_refused(client: httpx.AsyncClient, url: str) -> None:
+    body = {"message": "x", "chatId": "c", "references": [{"url": url, "type": "image", "as": "part"}]}
+    refused = await client.post("/api/query", json=body)
+    assert refused.status_code == 400, refused.text
+    assert (
+        "references" in refused.json()["msg"] and "only https:, http: and data: URLs are sent" in refused.json()["msg"]
+    )
+    assert (await client.get("/api/threads/c/state")).status_code == 404
+
+
 class Seeing(ScriptedModel):
     """A model that takes images, and keeps what it is asked."""
 

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 import msgspec
 
 from graphflow.bounds import DEFAULTS
+from graphflow.content import media_of, url_misfit
 from graphflow.errors import StateError, error_dict
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
 from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.graph.definition.written_sizes import WrittenSizes
-from graphflow.messages import MESSAGE_TYPES, from_wire, misfit
+from graphflow.messages import MESSAGE_TYPES, HumanMessage, from_wire, misfit
 from graphflow.value_size import FIXED
 
 
@@ -421,7 +422,14 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
     for message in messages:
         if not isinstance(message, MESSAGE_TYPES):
             raise StateError(f"state key {channel.key!r} takes messages, not {excerpt_of(message)}", key=channel.key)
-        if (wrong := misfit(message)) is not None:
+        wrong = misfit(message)
+        # What models and tools return may name other places: it is stored, and listed as text for the next model.
+        if wrong is None and type(message) is HumanMessage and type(message.content) is not str:
+            wrong = next(
+                (f"{part.type} part: {why}" for part in media_of(message.content) if (why := url_misfit(part.url))),
+                None,
+            )
+        if wrong is not None:
             raise StateError(f"state key {channel.key!r}: {wrong}", key=channel.key)
     # Without ids nothing can be replaced: skip the index of the whole history.
     if all(message.id is None for message in messages):
