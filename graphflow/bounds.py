@@ -5,7 +5,7 @@ They belong to the engine: a graph that runs without a server has them too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 MIB = 1024 * 1024
@@ -46,6 +46,14 @@ class Bounds:
         "events",
     )
     tool_output_bytes: int = _bound(MIB, "Largest output of a tool; a longer one is cut, with a note that says so.")
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if type(value) is not int or value < 1:
+                raise ValueError(
+                    f"Bounds() got {each.name}={value!r:.60}; {each.name} takes a whole number, at least 1"
+                )
 
 
 DEFAULTS = Bounds()

@@ -53,5 +53,5 @@ def _http(option: str, value: str | None) -> str:
 
 
 def _cli(option: str, value: str | None) -> str:
-    name = f"--{option.replace('_', '-')}"
+    name = "--thread" if option == "thread_id" else f"--{option.replace('_', '-')}"
     return name if value is None else f"{name} {value}"

@@ -50,6 +50,22 @@ def test_two_people_approve_one_after_the_other(cli, payer):
     assert cli("inbox", "--json").json == []
 
 
+def test_the_id_of_the_first_question_still_counts(cli, payer):
+    payer(TWO)
+    assert cli("run", "payer", "go", "--thread", "t").code == 4
+    first = _question(cli)["interruptId"]
+    assert cli("inbox", "answer", first, "--approve", "--as", "dave").code == 4
+    done = cli("inbox", "answer", first, "--approve", "--as", "erin")
+    assert done.code == 0, done.err
+    assert cli("inbox", "--json").json == []
+
+
+def test_a_wrong_thread_is_reported_by_the_name_of_its_option(cli, payer):
+    payer(TWO)
+    refused = cli("run", "payer", "go", "--thread", "../x")
+    assert refused.code != 0 and "--thread" in refused.err and "--thread-id" not in refused.err
+
+
 def test_who_asked_does_not_approve_what_takes_somebody_else(cli, payer, environment):
     environment["GRAPHFLOW_TOKENS"] = "laptop@ann:*:secret-of-ann,bob:*:secret-of-bob"
     payer({"bash": {"by": "other"}})

@@ -54,6 +54,12 @@ def test_prune_of_all_threads_by_age(cli, told):
     assert len(_history(cli)) == 1
 
 
+@pytest.mark.parametrize("days", ["1e9", "inf"])
+def test_prune_refuses_days_before_1970_by_the_name_of_the_option(cli, told, days):
+    refused = cli("threads", "prune", "--all", "--days", days, "--dry-run")
+    assert refused.code == 2 and "--days" in refused.err and "before 1970" in refused.err
+
+
 def test_prune_says_what_is_missing(cli):
     assert "--newest N" in cli("threads", "prune", "t1").err
     assert "--all" in cli("threads", "prune", "--newest", "1").err

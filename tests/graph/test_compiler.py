@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphflow import load_graph
 from graphflow.errors import DefinitionError
 from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.definition.checked_document import CheckedDocument
@@ -633,3 +634,16 @@ def test_state_keys_may_refer_to_definitions_beside_them():
     assert isinstance(check(doc), CheckedDocument)
     doc["state"]["properties"]["plan"]["default"] = {}
     assert issues_of(doc)[0].pointer == "/state/properties/plan/default"
+
+
+@pytest.mark.parametrize("source", ["state.x+state.y", "state.x + state['y'] +", "${state.x + state.y"])
+def test_what_a_wrong_expression_names_counts_as_read(source):
+    keys = {"x": {"type": "number", "default": 1}, "y": {"type": "integer", "default": 1}, "r": {"type": "number"}}
+    step = {"with": {"text": source}} if "$" in source else {"set": {"r": source}}
+    wrong = {
+        "graphflow": "1", "start": "a", "state": {"properties": keys}, "result": "state.r",
+        "nodes": {"a": {"use": "say", **step, "next": "end"}},
+    }  # fmt: skip
+    with pytest.raises(DefinitionError) as caught:
+        load_graph(wrong)
+    assert [issue.message for issue in caught.value.errors if "neither read" in issue.message] == []

@@ -391,3 +391,13 @@ async def test_the_result_of_a_step_is_no_larger_than_a_value(store: Any, effect
     done = await larger.resume("t")
     # What was written is never written again; what was read is not on record, and is read again.
     assert (done.status, done.state["n"], len(acts)) == ("completed", 10_001, 1 if effects == "write" else 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("value_bytes", "x"), ("value_bytes", -1), ("events", 2.5), ("map_max", 0), ("fan_out", True), ("state_bytes", None)],
+)  # fmt: skip
+def test_a_bound_that_is_no_whole_number_above_0_is_refused_where_it_is_written(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match="takes a whole number") as refused:
+        Bounds(**{name: value})
+    assert str(refused.value) == f"Bounds() got {name}={value!r}; {name} takes a whole number, at least 1"

@@ -114,11 +114,16 @@ async def _open(app: Application, **filters: Any) -> list[OpenInterrupt]:
 
 
 async def _found(app: Application, given: str) -> OpenInterrupt:
-    rows = [row for row in await _open(app) if row.interrupt_id.startswith(given) or row.interrupt_id.endswith(given)]
-    # One id may be the beginning of another (`….1` and `….10`): a full id means itself.
-    exact = [row for row in rows if row.interrupt_id == given]
-    if len(exact or rows) == 1:
-        return (exact or rows)[0]
+    from graphflow.runtime.approvers import known_ids
+
+    open_ = await _open(app)
+    # One id may be the beginning of another (`….1` and `….10`): a full id means itself, and after the first of several
+    # approvals the id of the first question means the call.
+    rows = [row for row in open_ if row.interrupt_id == given]
+    rows = rows or [row for row in open_ if given in known_ids(_interrupt(row))]
+    rows = rows or [row for row in open_ if row.interrupt_id.startswith(given) or row.interrupt_id.endswith(given)]
+    if len(rows) == 1:
+        return rows[0]
     text = f"{given!r} matches {len(rows)} open questions; give more of the id"
     if not rows:
         text = f"no open question has the id {given!r}: it was answered, closed or reissued, or never existed; nothing has changed"

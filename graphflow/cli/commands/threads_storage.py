@@ -134,7 +134,10 @@ async def prune(
     async with opened() as app:
         found = await _chosen(app, thread)
         # One moment for the question and for the deletion: what was agreed to is what goes.
-        since = None if days is None else app.clock.now_ms() - int(days * DAY_MS)
+        now = app.clock.now_ms()
+        if days is not None and not days * DAY_MS <= now:
+            stop(exits.USAGE, f"--days {days:g} begins before 1970: give at most {now // DAY_MS}")
+        since = None if days is None else now - int(days * DAY_MS)
         if not dry_run and not yes and not await _may_prune(found, newest, since):
             note("kept")
             return

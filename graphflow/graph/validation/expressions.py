@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,6 +39,7 @@ class StateUse:
         self.read: dict[str, str] = {}
         """Key → pointer of the first place that reads it."""
         self.written: dict[str, str] = {}
+        self.in_broken: set[str] = set()
         self.visits: list[tuple[str | None, str, str]] = []
         """(node whose frame it is, node that is counted, pointer) of every `visits.NODE`."""
         self.node: str | None = None
@@ -49,6 +51,13 @@ class StateUse:
                 self.read.setdefault(ref[1], pointer)
             elif ref[0] == "visits" and len(ref) > 1:
                 self.visits.append((self.node, ref[1], pointer))
+
+    def names_in_broken(self, value: Any) -> None:
+        """Notes the keys that a wrong expression or template names: a warning about them would only follow from its error."""
+        self.in_broken.update(one or other for one, other in _STATE_KEY.findall(str(value)))
+
+
+_STATE_KEY = re.compile(r"""\bstate\s*(?:\.\s*(\w+)|\[\s*\\?["']([^"'\\]+))""")
 
 
 def check_expressions(context: ValidationContext, inputs: Mapping[str, Any]) -> StateUse:
@@ -236,6 +245,7 @@ class _ExpressionRules:
             expression = compile_expression(source, environment)
         except DefinitionError as error:
             self.context.take(pointer, error.errors)
+            self.use.names_in_broken(source)
             return None
         self.use.reads(expression.refs, pointer)
         return expression
@@ -259,6 +269,7 @@ class _ExpressionRules:
             template = compile_template(value, environment)
         except DefinitionError as error:
             self.context.take(pointer, error.errors)
+            self.use.names_in_broken(value)
             return Hole("dyn", "")
         self.use.reads(template.refs, pointer)
         return template.sketch
@@ -303,8 +314,9 @@ def check_state_use(context: ValidationContext, usage: StateUse) -> None:
     # Without `result` and messages the state itself is the output (E9): every key is read.
     whole_state_shown = context.document.result is None and "messages" not in context.state
     for key, schema in context.state.items():
-        if key == "messages":
-            continue  # models read it, and each input writes it
+        # Models read the messages, and each input writes them.
+        if key == "messages" or key in usage.in_broken:
+            continue
         pointer = at("state", "properties", key)
         read, written = usage.read.get(key), usage.written.get(key)
         if read is not None and written is None and schema.get("default") is None:
