@@ -51,9 +51,7 @@ class Bounds:
         for each in fields(self):
             value = getattr(self, each.name)
             if type(value) is not int or value < 1:
-                raise ValueError(
-                    f"Bounds() got {each.name}={value!r:.60}; {each.name} takes a whole number, at least 1"
-                )
+                raise ValueError(f"Bounds() got {each.name}={value!r}; {each.name} takes a whole number, at least 1")
 
 
 DEFAULTS = Bounds()
