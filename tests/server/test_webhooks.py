@@ -227,12 +227,21 @@ async def test_without_a_secret_no_webhook_is_accepted(folder: Path, receiver: R
 
 
 async def test_a_queued_run_that_is_withdrawn_is_sent_as_cancelled(
-    folder: Path, gate: Gate, receiver: Receiver
+    folder: Path, gate: Gate, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when the deliveries have looked at it before, and nothing of its thread has changed since."""
+    looked, handle = asyncio.Event(), webhooks.Webhooks._handle
+
+    async def noted(self: webhooks.Webhooks, *given: Any) -> None:
+        await handle(self, *given)
+        looked.set()
+
+    monkeypatch.setattr(webhooks.Webhooks, "_handle", noted)
     async with client_of(folder, gate=gate) as client:
         gate.close()
         await begin(client, agentKey="plain", chatId="c")
         queued = await begin(client, agentKey="plain", chatId="c", onBusy="enqueue", webhook=receiver.url)
+        await looked.wait()
         await client.delete(f"/api/threads/c/queue/{queued['runId']}")
         (sent,) = await receiver.wait(1)
         assert (sent["runId"], sent["status"]) == (queued["runId"], "cancelled")

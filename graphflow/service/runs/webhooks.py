@@ -82,6 +82,8 @@ class Webhooks:
         self._keys = signing_keys(context.settings.webhooks.secrets)
         self._seen: dict[int, tuple[Any, ...]] = {}
         """Position of an entry → how its thread stood when there was nothing to send."""
+        self._queued: set[int] = set()
+        """Positions of those whose runs were in the queue then: a run that is withdrawn changes nothing of its thread."""
 
     async def serve(self) -> None:
         """Delivers what is due, again and again, until it is cancelled."""
@@ -110,10 +112,12 @@ class Webhooks:
         now, known = self._context.clock.now_ms(), self._seen
         listed = await self._context.store.unparked("webhook")
         self._seen = {entry.position: known[entry.position] for entry, _ in listed if entry.position in known}
+        self._queued &= self._seen.keys()
         return [
             (entry, row)
             for entry, row in listed
-            if self._seen.get(entry.position) != self._mark(row) and self._is_due(decode_queued(entry), row, now)
+            if (entry.position in self._queued or self._seen.get(entry.position) != self._mark(row))
+            and self._is_due(decode_queued(entry), row, now)
         ]
 
     def _is_due(self, webhook: Webhook, row: ThreadRow, now: int) -> bool:
@@ -127,18 +131,24 @@ class Webhooks:
     async def _handle(self, room: asyncio.Semaphore, entry: Queued, row: ThreadRow) -> None:
         async with room:
             try:
+                unchanged = self._seen.get(entry.position) == self._mark(row)
                 self._seen[entry.position] = self._mark(row)
-                await self._deliver(entry, row, decode_queued(entry))
+                await self._deliver(entry, row, decode_queued(entry), unchanged)
             except Exception:  # one that can't be read must not hold up the others
                 self._seen.pop(entry.position, None)
                 log.exception("a webhook of thread %s could not be handled; it is tried again", row.thread_id)
 
-    async def _deliver(self, entry: Queued, row: ThreadRow, webhook: Webhook) -> None:
+    async def _deliver(self, entry: Queued, row: ThreadRow, webhook: Webhook, unchanged: bool) -> None:
         store = self._context.store
+        if unchanged and await store.find_run(webhook.run_id) == row.thread_id:
+            return  # still in the queue
+        self._queued.discard(entry.position)
         found = (await read_runs(self._context.runs, [(webhook.run_id, row)], logs=True))[0]
         if await store.find_run(webhook.run_id) != row.thread_id:  # withdrawn from the queue, or refused at its turn
             found = RunFound(info=replace(found.info, status="cancelled"))
         status = found.info.status
+        if status == "queued":
+            self._queued.add(entry.position)
         if status == "queued" and row.facts.status == "waiting":
             await store.park(row.thread_id, row.fence, position=entry.position)
         if status != "waiting" and status not in ENDED:
