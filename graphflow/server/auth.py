@@ -25,8 +25,6 @@ SCOPES = ("read", "run", "answer", "admin")
 _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token; none where the server has none set.")
 """Says on the OpenAPI page what `_let_in` asks for; itself it accepts everything."""
 _NAMED = re.compile(r"([A-Za-z0-9_.-]{1,64})(?:@([A-Za-z0-9_.@+-]{1,128}))?:([a-z+*]+):(\S+)")
-_WITHOUT_SECRET = re.compile(r"\s*|[A-Za-z0-9_.-]+(@[A-Za-z0-9_.@+-]+)?:[a-z+*]+:\s*")
-"""What an unset variable leaves of an entry. It would be a secret that anyone can guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +59,9 @@ def parse_tokens(entries: Iterable[str], limits: Iterable[str] = ()) -> tuple[Be
     tokens: dict[bytes, BearerToken] = {}
     less = dict(map(_limit, limits))
     for number, entry in enumerate(entries, 1):
-        if _WITHOUT_SECRET.fullmatch(entry):
+        # `NAME:SCOPES:$UNSET` would else be a secret itself, which anyone can guess.
+        named = _NAMED.fullmatch(f"{entry.rstrip()}x")
+        if not entry.strip() or (named and named[4] == "x"):
             raise _issue(f"token {number} has no secret", "write SECRET or NAME:SCOPES:SECRET; is a variable unset?")
         match = _NAMED.fullmatch(entry)
         name, user, words, secret = match.groups() if match else (f"token {number}", None, "*", entry)
