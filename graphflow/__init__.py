@@ -42,6 +42,10 @@ _HOMES: dict[str, str] = {
     "AIMessage": "graphflow.messages",
     "ToolMessage": "graphflow.messages",
     "ToolCall": "graphflow.messages",
+    "TextPart": "graphflow.content",
+    "ImagePart": "graphflow.content",
+    "AudioPart": "graphflow.content",
+    "FilePart": "graphflow.content",
     "Issue": "graphflow.errors",
     "GraphflowError": "graphflow.errors",
     "DefinitionError": "graphflow.errors",
@@ -61,16 +65,19 @@ __all__ = [
     "AIMessage",
     "AnswerRefused",
     "Application",
+    "AudioPart",
     "Bounds",
     "ChatModel",
     "ChatOptions",
     "CompiledGraph",
     "Context",
     "DefinitionError",
+    "FilePart",
     "Goto",
     "Graph",
     "GraphflowError",
     "HumanMessage",
+    "ImagePart",
     "Interrupt",
     "Issue",
     "MemoryCheckpointer",
@@ -80,6 +87,7 @@ __all__ = [
     "RunResult",
     "SqliteCheckpointer",
     "SystemMessage",
+    "TextPart",
     "Thread",
     "ThreadBusy",
     "ThreadWaiting",
@@ -106,6 +114,10 @@ if TYPE_CHECKING:
     from graphflow.checkpoints.memory.checkpointer import MemoryCheckpointer as MemoryCheckpointer
     from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer as PostgresCheckpointer
     from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer as SqliteCheckpointer
+    from graphflow.content import AudioPart as AudioPart
+    from graphflow.content import FilePart as FilePart
+    from graphflow.content import ImagePart as ImagePart
+    from graphflow.content import TextPart as TextPart
     from graphflow.errors import AnswerRefused as AnswerRefused
     from graphflow.errors import DefinitionError as DefinitionError
     from graphflow.errors import GraphflowError as GraphflowError

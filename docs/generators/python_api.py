@@ -30,7 +30,7 @@ GROUPS = {
     "Inside a node": ("Context", "Goto", "node", "function", "expression_function", "append", "merge", "union"),
     "Checkpoint stores": ("MemoryCheckpointer", "SqliteCheckpointer", "PostgresCheckpointer", "EncryptedCheckpointer"),
     "Tools": ("tool", "Tool", "ToolResult", "ToolRegistry"),
-    "Models and messages": ("ChatModel", "ChatOptions", "SystemMessage", "HumanMessage", "AIMessage", "ToolMessage", "ToolCall"),
+    "Models and messages": ("ChatModel", "ChatOptions", "SystemMessage", "HumanMessage", "AIMessage", "ToolMessage", "ToolCall", "TextPart", "ImagePart", "AudioPart", "FilePart"),
     "Services": ("Application", "App"),
     "Errors": ("GraphflowError", "DefinitionError", "Issue", "DocumentError", "NodeFailed", "ThreadBusy", "ThreadWaiting", "AnswerRefused"),
 }  # fmt: skip

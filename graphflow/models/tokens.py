@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from graphflow.content import ImagePart, MediaPart, media_of
-from graphflow.messages import AIMessage, Message
+from graphflow.messages import AIMessage, Message, ProviderState
+from graphflow.value_size import size_of
+
+OwnState = Callable[[ProviderState | None], Mapping[str, Any] | None]
+"""The data of a state that goes back to a model; None where it stays behind."""
 
 _PER_MESSAGE = 4
 """Role and separators of one message in the common chat templates."""
@@ -41,14 +47,32 @@ def _part_tokens(part: MediaPart) -> int:
     return _PER_IMAGE if size is None else max(_PER_MESSAGE, size // 100)
 
 
-def estimate_message_tokens(messages: Sequence[Message]) -> int:
-    """The prompt tokens of `messages`, estimated; reasoning is not counted, for it is not sent."""
+def _any_state(state: ProviderState | None) -> Mapping[str, Any] | None:
+    return None if state is None else state.data.fields
+
+
+def estimate_message_tokens(messages: Sequence[Message], own: OwnState = _any_state) -> int:
+    """The prompt tokens of `messages`, estimated; `own` says which provider state goes with them.
+
+    Reasoning counts where it is part of that state: nobody else is sent it.
+    """
     total = 0
     for message in messages:
         total += _PER_MESSAGE + estimate_tokens(message.text)
         if type(message.content) is not str:
             total += sum(map(_part_tokens, media_of(message.content)))
         if isinstance(message, AIMessage):
+            total += _state_tokens(own(message.provider_state), message.reasoning)
             for call in message.tool_calls:
                 total += _PER_MESSAGE + estimate_tokens(call.name) + estimate_tokens(call.arguments)
+                total += _state_tokens(own(call.provider_state), "")
     return total
+
+
+def _state_tokens(data: Mapping[str, Any] | None, reasoning: str) -> int:
+    """A token for every four bytes: encrypted reasoning is longer than what it was made of, so this errs on the large side."""
+    if not data:
+        return 0
+    # `True` stands for the message's reasoning, which is not stored twice.
+    shown = estimate_tokens(reasoning) if any(value is True for value in data.values()) else 0
+    return shown + size_of(data, sys.maxsize) // 4

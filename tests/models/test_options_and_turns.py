@@ -22,6 +22,7 @@ from graphflow.models.chat_model import (
     estimate_tokens,
     options_from_document,
 )
+from graphflow.models.replay.replay import Replay
 from graphflow.models.tokens import estimate_message_tokens
 
 
@@ -136,3 +137,16 @@ def test_tokens_are_estimated_by_script() -> None:
     assert estimate_tokens("北京天气") == 4
     assert [estimate_tokens(text) for text in ("\u2e7f" * 8, "\u2e80" * 8, "\u2fff" * 8, "\u3000" * 8, "\U0001f600" * 8, "\ud800" * 8, "é" * 8)] == [2, 8, 8, 8, 8, 8, 2]  # fmt: skip
     assert estimate_message_tokens([HumanMessage(content="北京天气")]) == 8
+
+
+def test_the_state_that_goes_back_to_a_model_counts_and_that_of_others_does_not() -> None:
+    own = ProviderState(provider="p", model="m", data={"reasoning_content": True, "reasoning_details": ["x" * 4000]})
+    message = AIMessage(content="hi", reasoning="thought " * 500, provider_state=own)
+    bare = AIMessage(content="hi", reasoning="thought " * 500)
+    replay = Replay("p", "m")
+    counted = estimate_message_tokens([message], replay.own) - estimate_message_tokens([bare], replay.own)
+    assert 1900 < counted < 2200
+    assert estimate_message_tokens([message], Replay("q", "m").own) == estimate_message_tokens([bare])
+    signed = ToolCall(id="c", name="f", provider_state=ProviderState(provider="p", model="m", data={"s": "x" * 400}))
+    calls = [AIMessage(tool_calls=(call,)) for call in (signed, ToolCall(id="c", name="f"))]
+    assert estimate_message_tokens(calls[:1]) - estimate_message_tokens(calls[1:]) > 90

@@ -84,7 +84,7 @@ class RemoteModel:
         )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        return estimate_message_tokens(messages)
+        return estimate_message_tokens(messages, self.replay.own)
 
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
