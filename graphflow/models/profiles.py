@@ -37,6 +37,10 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether the field `parallel_tool_calls` is understood."""
     effort: str | None = None
     """What the field for `ChatOptions.reasoning_effort` is called; `None`: `compute` stands for it."""
+    sampling_while_thinking: bool = True
+    """Whether a model that reasons takes `temperature` and `top_p`; where not, they are left out."""
+    tools_without_thinking: str | None = None
+    """Pattern of the models that take tools on this protocol only with the effort `none`; `None`: no model."""
     seed: str = "seed"
     """What the field for `ChatOptions.seed` is called."""
 

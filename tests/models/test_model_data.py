@@ -35,6 +35,7 @@ def test_the_default_model_of_a_provider_is_known_and_served(key: str) -> None:
     """`deepseek-chat` and `kimi-k2-0905-preview` were defaults after they had been retired."""
     facts = DATA.find(key, PROFILES[key].model)
     assert facts is not None and not facts.is_retired(DATA.updated)
+    assert lifetime_text(key, facts, DATA.updated) is None, "a default must outlive the version by some months"
 
 
 @pytest.mark.parametrize("name", ["deepseek/deepseek-chat", "moonshot/kimi-k2-0905-preview"])

@@ -14,6 +14,7 @@ from graphflow.content import Content, ImagePart, MediaPart, Part, RefusalPart, 
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.anthropic.blocks import Wire, written
+from graphflow.models.remote.sendable import note_unsent, with_name
 from graphflow.models.replay.call_ids import accepted
 from graphflow.models.replay.replay import Replay
 from graphflow.models.replay.rules import CallIdRule
@@ -48,7 +49,7 @@ class RequestTurns:
             if isinstance(message, AIMessage):
                 self._assistant(message)
             elif isinstance(message, HumanMessage):
-                self._user(self._blocks(message.content))
+                self._user(self._blocks(with_name(message)))
             elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
                 self._user([_text_block("Result of an earlier call:"), *self._blocks(message.content)])
         if not self.turns or self.turns[0]["role"] != "user":
@@ -68,6 +69,7 @@ class RequestTurns:
         return False
 
     def _assistant(self, message: AIMessage) -> None:
+        note_unsent(message, self._replay.provider, self._warn)
         calls = [self._call(call) for call in message.tool_calls]
         state = self._replay.own(message.provider_state)
         self._add("assistant", written(message, calls, state, signed=self._signed))

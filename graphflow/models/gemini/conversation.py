@@ -10,6 +10,7 @@ import msgspec
 from graphflow.content import CitationPart, Content, Part, RefusalPart, TextPart, base64_of
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.accumulator import arguments_error
+from graphflow.models.remote.sendable import with_name
 from graphflow.models.replay.replay import Replay
 
 FILLER = "skip_thought_signature_validator"
@@ -26,7 +27,7 @@ def contents(messages: Sequence[Message], replay: Replay, *, fill: bool) -> list
     for message in messages:
         match message:
             case SystemMessage() | HumanMessage():
-                parts = _parts(message.content)
+                parts = _parts(with_name(message) if isinstance(message, HumanMessage) else message.content)
                 role = "user"
             case ToolMessage():
                 parts = _result(message, *names.get(message.tool_call_id, (message.name or "", {})))

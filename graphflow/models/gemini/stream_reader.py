@@ -28,22 +28,13 @@ from graphflow.models.deltas import (
 )
 from graphflow.models.gemini.chunks import GeminiCall, GeminiChunk, GeminiPart, decode_chunk, lenient_chunk
 from graphflow.models.remote.failures import Masker, failure
+from graphflow.models.remote.finish_reasons import finish_reason, is_broken, is_known
 from graphflow.models.remote.loose_json import read_json
 from graphflow.models.remote.reading import DONE, TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.replay import Replay
-
-_FILTERED = frozenset({
-    "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT",
-    "IMAGE_RECITATION", "MODEL_ARMOR", "JAILBREAK",
-})  # fmt: skip
-_BROKEN = frozenset({
-    "MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE",
-    "OTHER", "IMAGE_OTHER", "NO_IMAGE",
-})  # fmt: skip
-"""The model went wrong; the next try may go right."""
 
 
 class GeminiReader(TurnProgress):
@@ -126,13 +117,12 @@ class GeminiReader(TurnProgress):
         out.append(Finish(self._reason(), self._raw_reason, _usage(self._usage)))
 
     def _reason(self) -> FinishReason:
-        if self._blocked or self._raw_reason in _FILTERED:
+        raw = self._raw_reason
+        if self._blocked:
             return "content_filter"
-        if self._raw_reason == "MAX_TOKENS":
-            return "length"
-        if self._raw_reason not in (None, "STOP", "FINISH_REASON_UNSPECIFIED"):
-            self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=self._raw_reason)
-        return "tool_calls" if self._calls else "stop"
+        if raw is not None and not is_known(raw):
+            self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
+        return finish_reason(raw, has_calls=bool(self._calls))
 
     def _odd_chunk(self, data: bytes) -> GeminiChunk | None:
         """The chunk in data that the typed decoder refused; `None` for what is no chunk."""
@@ -176,7 +166,8 @@ class GeminiReader(TurnProgress):
 
     def _finish(self, reason: str) -> None:
         self._raw_reason = reason
-        if reason in _BROKEN:
+        # Under the OpenAI protocol other servers may mean something else by this word.
+        if is_broken(reason) or reason == "OTHER":
             text = f"provider {self._provider!r} broke off ({reason!r}) {self.progress}"
             raise failure(text, "provider_error", self._provider, status=200, excerpt=reason)
 

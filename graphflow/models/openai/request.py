@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphflow.content import media_of, part_to_wire
-from graphflow.messages import Message, ToolMessage, to_wire
+from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire, wire_content
 from graphflow.models.accumulator import arguments_error
+from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, OneTool, ResponseFormat, ToolSpec
-from graphflow.models.profiles import Knobs, Profile
+from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
 from graphflow.models.remote.request_options import answer_form, compute_fields, schema_rule
+from graphflow.models.remote.sendable import note_unsent, with_name
 from graphflow.models.replay.replay import Replay
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""Names that the protocol takes; a request with another one is refused."""
 
 
 def request_body(
@@ -41,7 +47,22 @@ def request_fields(
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     body |= knobs.always
     body |= compute_fields(knobs, model, tools, options)
+    for option in _leave_out(body, knobs, model, bool(tools)):
+        notice("model.option_ignored", provider=replay.provider, model=model, option=option)
     return body | options.extra
+
+
+def _leave_out(body: dict[str, Any], knobs: Knobs, model: str, has_tools: bool) -> Iterator[str]:
+    """Drops what a model that reasons would refuse the request for, and names it."""
+    if knobs.effort is None:
+        return
+    pattern = knobs.tools_without_thinking
+    if has_tools and pattern is not None and re.search(pattern, model, re.IGNORECASE):
+        if body.get(knobs.effort, "none") != "none":
+            yield knobs.effort
+        body[knobs.effort] = "none"
+    if not knobs.sampling_while_thinking and knows_compute(knobs, model) and body.get(knobs.effort) != "none":
+        yield from (name for name in ("temperature", "top_p") if body.pop(name, None) is not None)
 
 
 def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -57,11 +78,15 @@ def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str,
                 shown += [part for one in media_of(message.content) if (part := part_to_wire(one)) is not None]
         else:
             _show(shown, out)
+            if isinstance(message, HumanMessage) and message.name and _NAME.fullmatch(message.name) is None:
+                data = {"role": "user", "content": wire_content(with_name(message))}
         if fields is not None:
             said, calls = fields
             # The protocol knows no media in what an assistant said.
             if type(data["content"]) is list:
                 data["content"] = message.text
+                if isinstance(message, AIMessage):
+                    note_unsent(message, replay.provider, notice)
             data |= said
             for call, more in zip(data.get("tool_calls") or (), calls, strict=True):
                 _mend_call(call, replay)

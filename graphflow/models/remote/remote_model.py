@@ -19,6 +19,7 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
 from graphflow.models.remote.retry import Limits, backoff_s, limits_of_call
+from graphflow.models.remote.sendable import check_sendable
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import TOKEN_LENGTH
 from graphflow.models.replay.replay import Replay
@@ -94,6 +95,7 @@ class RemoteModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
+        check_sendable(messages, self.provider)
         limits = limits_of_call(self._limits, options.limits, options.timeout_s)
         watch = TurnTimeouts(limits, limits.total_s)
         turn = self.begin(watch, messages, tools, options)

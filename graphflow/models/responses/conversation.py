@@ -8,6 +8,8 @@ from typing import Any
 from graphflow.content import Content, part_to_wire
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.accumulator import arguments_error
+from graphflow.models.logs.log import notice
+from graphflow.models.remote.sendable import note_unsent, with_name
 from graphflow.models.replay.replay import Replay
 
 
@@ -25,12 +27,13 @@ def input_items(messages: Sequence[Message], replay: Replay) -> list[dict[str, A
             case SystemMessage():
                 items.append({"type": "message", "role": "developer", "content": message.content})
             case HumanMessage():
-                items.append({"type": "message", "role": "user", "content": _content(message.content)})
+                items.append({"type": "message", "role": "user", "content": _content(with_name(message))})
             case ToolMessage():
                 call_id = replay.call_id(message.tool_call_id)
                 output = _content(message.content)
                 items.append({"type": "function_call_output", "call_id": call_id, "output": output})
             case AIMessage():
+                note_unsent(message, replay.provider, notice)
                 items += _own_items(message, replay) or _plain_items(message, replay)
     return items
 

@@ -1,0 +1,47 @@
+"""What of a conversation no provider can be sent, and what a protocol without a field for it says as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphflow.content import Content, TextPart, media_of, url_misfit
+from graphflow.errors import ModelError
+from graphflow.messages import AIMessage, HumanMessage, Message
+
+
+def check_sendable(messages: Sequence[Message], provider: str) -> None:
+    """Checks the addresses of images, sounds and files.
+
+    Raises:
+        ModelError: a provider would be sent an address that it must not have, or can't read.
+    """
+    for number, message in enumerate(messages):
+        if type(message.content) is str:
+            continue
+        for part in media_of(message.content):
+            why = url_misfit(part.url)
+            if why is None and part.data is None and part.url is None:
+                why = "its bytes are kept by the store, and only a run reads them; give it data or a url"
+            if why is not None:
+                raise ModelError(
+                    f"message {number} has a part of type {part.type!r} that can't be sent to provider {provider!r}: {why}",
+                    code="provider_error",
+                    retryable=False,
+                    provider=provider,
+                )
+
+
+def with_name(message: HumanMessage) -> Content:
+    """What a user wrote, behind the user's name, for protocols without a field for it."""
+    if not message.name:
+        return message.content
+    if isinstance(message.content, str):
+        return f"{message.name}: {message.content}"
+    return (TextPart(text=f"{message.name}:"), *message.content)
+
+
+def note_unsent(message: AIMessage, provider: str, warn: Callable[..., None]) -> None:
+    """Reports media in what an assistant said, for protocols that take only text there."""
+    if type(message.content) is not str:
+        for part in media_of(message.content):
+            warn("model.part_left_out", provider=provider, part=part.type, why="it is part of what an assistant said")

@@ -1,0 +1,142 @@
+"""What a conversation has and a protocol has no field for is said as text, refused or reported; nothing is dropped silently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from graphflow.content import AudioPart, FilePart, ImagePart, MediaPart, TextPart
+from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage
+from graphflow.models.chat_model import ChatModel
+from graphflow.models.options import ToolSpec
+from graphflow.models.profiles import PROFILES, Profile
+from graphflow.models.provider import Provider
+from graphflow.models.providers import open_provider
+from graphflow.models.remote.finish_reasons import finish_reason
+from graphflow.models.remote.retry import Limits
+from tests.models.raw_server import RawServer, body, event, raw_server, stream
+from tests.models.turns import OpenClient, hear
+
+PROTOCOLS = ("openai", "responses", "anthropic", "gemini", "library")
+REFUSED = body(400, b'{"error": {"message": "no"}}')
+
+
+def opened(protocol: Any, server: RawServer) -> ChatModel:
+    provider = Provider(key="mine", profile=Profile(protocol=protocol), base_url=server.url, api_key="k-123456")
+    return open_provider(provider, "m", {}, limits=Limits(max_retries=0))
+
+
+async def requested(protocol: str, *messages: Message) -> list[str]:
+    """The bodies of the requests for a turn."""
+    async with raw_server(REFUSED) as server:
+        model = opened(protocol, server)
+        assert (await hear(model, messages)).failure.code == "provider_error"
+        await model.aclose()
+        return [json.dumps(json.loads(request.body), ensure_ascii=False) for request in server.requests]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("content", ["Who am I?", (TextPart(text="Who am I?"), ImagePart(url="https://e.org/a.png"))])
+async def test_the_name_of_a_user_reaches_the_model(protocol: str, content: Any) -> None:
+    """Three protocols have no field for it, and the fourth refuses a name with a space."""
+    (sent,) = await requested(protocol, SystemMessage(content="s"), HumanMessage(content=content, name="Zoë Meier"))
+    assert "Zoë Meier:" in sent and "Who am I?" in sent
+    assert '"name": "Zoë Meier"' not in sent
+
+
+async def test_a_name_that_the_protocol_has_a_field_for_stays_in_it() -> None:
+    (sent,) = await requested("openai", HumanMessage(content="hi", name="ann_1"))
+    assert json.loads(sent)["messages"] == [{"role": "user", "name": "ann_1", "content": "hi"}]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (ImagePart(url="file:///etc/passwd"), "only https:, http: and data: URLs are sent"),
+        (FilePart(url="gs://bucket/a.pdf"), "only https:, http: and data: URLs are sent"),
+        (AudioPart(upload="u1"), "give it data or a url"),
+        (ImagePart(blob="0" * 64), "give it data or a url"),
+    ],
+)
+async def test_a_part_that_must_not_be_sent_is_refused_before_the_request(
+    protocol: str, part: MediaPart, why: str
+) -> None:
+    """Only runs checked it: a model that was used by itself sent any URL on."""
+    async with raw_server(REFUSED) as server:
+        model = opened(protocol, server)
+        failure = (await hear(model, [HumanMessage(content="hi"), HumanMessage(content=(part,))])).failure
+        await model.aclose()
+        assert not server.requests
+    assert (failure.code, failure.retryable) == ("provider_error", False)
+    assert "message 1" in failure.message and why in failure.message
+
+
+@pytest.mark.parametrize("protocol", ["openai", "responses", "anthropic"])
+async def test_a_picture_in_what_an_assistant_said_is_reported_where_it_is_left_out(
+    protocol: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = AIMessage(content=(TextPart(text="Here."), ImagePart(data=b"x", media_type="image/png")))
+    await requested(protocol, HumanMessage(content="draw"), said, HumanMessage(content="more"))
+    assert "model.part_left_out" in capsys.readouterr().err
+
+
+# --- how a turn ended ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "function_call_filter: MALFORMED_FUNCTION_CALL",
+        "function_call_filter: UNEXPECTED_TOOL_CALL",
+        "malformed_function_call",
+    ],
+)
+async def test_a_turn_that_gemini_spoiled_is_an_error_under_the_openai_protocol_too(
+    open_client: OpenClient, reason: str
+) -> None:
+    spoiled = event({"choices": [{"delta": {"content": ""}, "finish_reason": reason}]})
+    fine = event({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]})
+    async with raw_server(stream(spoiled), stream(fine)) as server:
+        failure = (await hear(open_client(server.url))).failure
+        assert (failure.code, failure.retryable) == ("provider_error", True)
+        assert reason in failure.message
+        assert (await hear(open_client(server.url, limits=Limits(max_retries=1)))).texts == ["x"]
+
+
+@pytest.mark.parametrize("raw", ["content_filter: PROHIBITED_CONTENT", "RECITATION", "content_filter: OTHER"])
+def test_a_reason_with_a_cause_behind_it_counts_as_the_reason(raw: str) -> None:
+    assert finish_reason(raw, has_calls=False) == "content_filter"
+
+
+# --- what the newest OpenAI models refuse in chat completions ------------------------------------
+
+TOOLS = (ToolSpec(name="look"),)
+Case = tuple[str, Sequence[ToolSpec], dict[str, Any], dict[str, Any]]
+CASES: list[Case] = [
+    ("gpt-6-luna", TOOLS, {"temperature": 0.2}, {"reasoning_effort": "none", "temperature": 0.2}),
+    ("gpt-6-luna", TOOLS, {"compute": "HIGH"}, {"reasoning_effort": "none"}),
+    ("gpt-6-luna", (), {"compute": "HIGH", "temperature": 0.2}, {"reasoning_effort": "high"}),
+    ("gpt-6-luna", (), {"top_p": 0.5}, {}),
+    ("gpt-6-luna", (), {"reasoning_effort": "none", "top_p": 0.5}, {"reasoning_effort": "none", "top_p": 0.5}),
+    ("gpt-5.6-terra", TOOLS, {}, {"reasoning_effort": "none"}),
+    ("gpt-6.1-sol", TOOLS, {}, {}),
+    ("gpt-4.1", TOOLS, {"temperature": 0.2}, {"temperature": 0.2}),
+]
+
+
+@pytest.mark.parametrize(("model", "tools", "options", "fields"), CASES)
+async def test_an_openai_model_is_not_sent_what_it_refuses(
+    model: str, tools: Sequence[ToolSpec], options: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    """Tools only with the effort `none`, sampling only without thinking: https://github.com/ItzCrazyKns/Vane/issues/1173."""
+    async with raw_server(REFUSED) as server:
+        provider = Provider(key="openai", profile=PROFILES["openai"], base_url=server.url, api_key="k-123456")
+        client = open_provider(provider, model, {}, limits=Limits(max_retries=0))
+        await hear(client, tools=tools, **options)
+        await client.aclose()
+        sent = server.requests[0].json
+    assert {n: sent[n] for n in ("reasoning_effort", "temperature", "top_p") if n in sent} == fields
