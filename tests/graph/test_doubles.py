@@ -89,6 +89,64 @@ def test_null_is_still_null_where_the_schema_allows_it():
     assert [expression.evaluate({"input": {"maybe": value}}) for value in (None, 2, 2.5)] == [0.0, 4.0, 5.0]
 
 
+@pytest.mark.parametrize("variable", ["input", "answer", "out", "item"])
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("V.x + V.n", "double(V.n)"),
+        ("V.n / V.x", "double(V.n)"),
+        ("V.n * 2.0", "double(V.n)"),
+        ("-V.n * 2.0", "double(-V.n)"),
+        ("V.rows[0].n - 0.5", "double(V.rows[0].n)"),
+        ("V.either + V.n", "double(V.n)"),
+        ("size(V.rows) * 0.5", "double(size(V.rows))"),
+        ("V.n * (V.c ? 1.0 : 2.5)", "double(V.n)"),
+        ("V.untyped * 2.0 + 1", "1.0 instead of 1"),
+        ("[V.x * V.n]", "double(V.n)"),
+        ("{'a': V.x * V.n}.a > 1.0", "double(V.n)"),
+        ("V.a[V.n * 2.0]", "double(V.n)"),
+        ("V.list.map(v, v * 2)", "2.0 instead of 2"),
+        ("V.rows.map(row, row.price * row.n)", "double(row.n)"),
+        ("V.rows.filter(r, r.n > 0).exists(row, row.price + row.n > 1.0)", "double(row.n)"),
+        ("V.rows.all(r, V.pair.exists(p, r.n * 0.5 > 1.0))", "double(r.n)"),
+        ("V.x * 2u", "2.0 instead of 2u"),
+        ("state.count * V.x", "double(state.count)"),
+        ("V.count + 0.5", "double(V.count)"),
+        ("visits.a * V.x", "double(visits.a)"),
+    ],
+)
+def test_arithmetic_of_declared_numbers_that_always_fails_is_refused_when_it_is_loaded(variable, source, written):
+    """Both by what `input`, `answer`, `out` and the items of a map declare, and by the types of what is made of them."""
+    schema = {**SCHEMA, "properties": {**PROPERTIES, "count": {"type": ["integer", "null"]}}}
+    known = Environment(state={"count": {"type": "integer"}}, nodes=frozenset({"a"}), names=frozenset({"item"}))
+    with pytest.raises(DefinitionError) as caught:
+        compile_expression(source.replace("V", variable), known.having(**{variable: schema}))
+    (issue,) = caught.value.errors
+    assert "does not take" in issue.message
+    assert issue.hint == f"one side is a number with decimals: write {written.replace('V', variable)}"
+
+
+@pytest.mark.parametrize("source", ["input.n * 2u", "2u - input.n", "state.n % 2u", "size(input.list) / 2u"])
+def test_whole_numbers_with_and_without_a_sign_are_refused_when_they_are_loaded(source):
+    environment = Environment(schemas={"input": SCHEMA}, state={"n": {"type": "integer"}})
+    with pytest.raises(DefinitionError) as caught:
+        compile_expression(source, environment)
+    assert caught.value.errors[0].hint == "one side has no sign: write 2 instead of 2u"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "input.x >= input.n", "input.n == 2.0", "(input.c ? input.x : input.n) > 1", "input.named.map(k, k + 'a') == ['aa']",
+        "input.pair.all(p, p > 1)", "[input.x, input.n].all(v, v == 2)", "input.x == 2 ? input.n == 2 : false",
+        "input.rows.all(state, state.n + 1 == 3)",
+    ],
+)  # fmt: skip
+def test_comparisons_of_the_two_and_lists_of_both_are_as_in_cel(source):
+    environment = Environment(schemas={"input": SCHEMA}, state={"n": NUMBER})
+    assert compile_expression(source, environment).evaluate({"input": {**VALUE, "c": True}}) is True
+
+
 def refused(source, schema=SCHEMA):
     with pytest.raises(DefinitionError) as caught:
         compile_expression(source, Environment(schemas={"input": schema}))
@@ -131,16 +189,15 @@ def test_the_hint_of_a_remainder_is_one_that_cel_can_follow(source, written):
     ("source", "written"),
     [
         ("input.mixed[input.which] * 2", "2.0 instead of 2"),
-        ("input.rows.map(row, row.price * 3)", "3.0 instead of 3"),
         ("input.word_or_number + 1", "1.0 instead of 1"),
         ("input.some * 2.0", "double(input.some)"),
-        ("input.x * input.n", "double(input.n)"),
+        ("(input.c ? input.x : input.n) * 2.0", "double((input.c ? input.x : input.n))"),
     ],
 )
 def test_where_only_a_run_can_tell_its_error_names_the_same_fix(source, written):
     expression = compile_expression(source, Environment(schemas={"input": SCHEMA}))
     with pytest.raises(ExpressionFailed, match="does not take") as caught:
-        expression.evaluate({"input": {**VALUE, "which": "a"}})
+        expression.evaluate({"input": {**VALUE, "which": "a", "c": False}})
     assert caught.value.message.endswith(f"one side is a number with decimals: write {written}")
 
 

@@ -105,6 +105,18 @@ class Opaque(msgspec.Struct, frozen=True):
 
     start: int
     end: int
+    parts: tuple[Node, ...] = ()
+    type: str = "dyn"
+    """`uint` for a literal of this type; `dyn` for anything else."""
+
+
+class FunctionCall(msgspec.Struct, frozen=True):
+    """A function or a method, whose target is the first argument; the CEL library calls it."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    start: int
+    end: int
 
 
 class Loop(msgspec.Struct, frozen=True):
@@ -116,9 +128,13 @@ class Loop(msgspec.Struct, frozen=True):
     """Its parenthesis."""
     end: int
     variable: str
+    macro: str
+    target: Node
+    bodies: tuple[tuple[int, int], ...]
+    """Where its expressions stand. They are outlines of their own (`parser.parse_part`): there the variable is a path like any other."""
 
 
-Node = Path | Constant | ListOf | MapOf | Choice | Unary | Binary | Opaque
+Node = Path | Constant | ListOf | MapOf | Choice | Unary | Binary | FunctionCall | Loop | Opaque
 
 
 class Outline(msgspec.Struct, frozen=True):

@@ -21,7 +21,6 @@ from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, Map
 from graphflow.graph.expressions.diagnostics import (
     TRUE_OR_FALSE,
     literal_patterns,
-    mixes_numbers,
     reworded,
     reworded_run,
     unknown_functions,
@@ -31,6 +30,7 @@ from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.foreign_words import comments, compared, in_cel, sign_hint
 from graphflow.graph.expressions.growth import Growth, key_of
 from graphflow.graph.expressions.native_eval import decided
+from graphflow.graph.expressions.numbers import mixed_arithmetic
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
 from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
 
@@ -430,22 +430,8 @@ def _check(outline: Outline, environment: Environment) -> str:
 
 
 def _mixed_arithmetic(outline: Outline, environment: Environment) -> list[Issue]:
-    """Arithmetic of whole numbers with what a schema calls `number`: it would fail in every run.
-
-    Unless the expression asks for types itself: what comes after `type(x) == int` is never reached then.
-    """
-    if any(name == "type" for _, name in outline.calls) or all(
-        environment.counted_type(path) == environment.variable_type(path) for path in outline.paths
-    ):
-        return []
-    rewritten = rewrite(outline, outline.root.start, outline.root.end, environment.counted_type)
-    try:
-        cel_library.compile_program(rewritten.text, rewritten.width)
-    except cel_library.CompileFailed as error:
-        # Comparisons of a double with a whole number or null are right where no type is declared.
-        mixed = [complaint for complaint in error.complaints if mixes_numbers(complaint.text)]
-        return list(dict.fromkeys(_complaint(outline, rewritten, complaint) for complaint in mixed))
-    return []
+    problems = mixed_arithmetic(outline, environment)
+    return list(dict.fromkeys(_issue(outline.text, *problem) for problem in problems))
 
 
 def _comparing(text: str, environment: Environment) -> str:

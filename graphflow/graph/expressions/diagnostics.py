@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from graphflow.graph.definition.types import CEL_OF_JSON
-from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Outline
+from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Opaque, Outline
 from graphflow.graph.expressions.environment import Problem
 from graphflow.graph.expressions.parser import Token, tokens
 from graphflow.suggestions import Suggestion, nearest
@@ -38,6 +38,7 @@ _OVERLOAD = re.compile(r"found no matching overload for '(?P<function>[^']*)' ap
 _TOO_DEEP = re.compile(r"Exceeded max recursion depth of (?P<depth>\d+)")
 
 _ARITHMETIC = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_"})
+_NUMBERS = frozenset({"double", "int", "uint"})
 _NUMERIC = _ARITHMETIC | {"_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_"}
 
 Reworded = tuple[str, str | None, str]
@@ -86,17 +87,14 @@ def reworded(text: str, outline: Outline, at: int) -> Reworded:
     return text[:1].lower() + text[1:], None, "type"
 
 
-def mixes_numbers(text: str) -> bool:
-    """Whether a complaint of the compiler is about arithmetic that no double is part of: with whole numbers, or a remainder."""
-    match = _OVERLOAD.match(text)
-    if match is None or match["function"] not in _ARITHMETIC:
-        return False
-    given = {word.strip() for word in match["types"].strip("()").split(",")}
-    return given == {"double", "int"} or (match["function"] == "_%_" and given == {"double"})
+def mixed_numbers(outline: Outline, at: int, node: Binary, types: list[str]) -> Problem:
+    """The error of an operator between two numbers of these types, with the next step."""
+    hint = _number_hint(outline, at, types, node.operator)
+    return f"{node.operator!r} does not take ({', '.join(types)})", at, hint, "type"
 
 
 _RUN = re.compile(
-    r"No matching overloads found : (?P<function>_[-+*/%]_)\((?P<types>(?:double|int64), (?:double|int64))\)"
+    r"No matching overloads found : (?P<function>_[-+*/%]_)\((?P<types>(?:double|u?int64), (?:double|u?int64))\)"
 )
 
 
@@ -125,7 +123,8 @@ def _overload(function: str, types: str, outline: Outline, at: int) -> Reworded:
     given = [word.strip() for word in types.strip("()").split(",")]
     shown = "(" + ", ".join(given) + ")"
     message = f"{operator!r} does not take {shown}"
-    if (set(given) >= {"double", "int"} and function in _NUMERIC) or (function == "_%_" and "double" in given):
+    mixed = len(set(given)) > 1 and set(given) <= _NUMBERS and function in _NUMERIC
+    if mixed or (function == "_%_" and "double" in given):
         return message, _number_hint(outline, at, given, operator), "type"
     if "null_type" in given or "null" in given:
         return message, _null_hint(outline, at, given), "type"
@@ -170,26 +169,27 @@ _JSON_OF_CEL = {cel: json for json, cel in CEL_OF_JSON.items()}
 def _number_hint(outline: Outline, at: int, types: list[str], operator: str) -> str:
     """How the numbers beside the operator become ones of one type."""
     node = next((node for place, node in outline.operations if place == at), None)
-    wrong = "double" if operator == "%" else "int"
-    if operator == "%":
-        lead = "'%' takes whole numbers only"
-        general = "convert with int(…)"
+    if operator == "%" and "double" in types:
+        fitting, lead, general = "int", "'%' takes whole numbers only", "convert with int(…)"
+    elif "double" in types:
+        fitting, lead, general = "double", "one side is a number with decimals", "convert the other with double(…)"
     else:
-        lead, general = "one side is a number with decimals", "convert the other with double(…)"
+        fitting, lead, general = "int", "one side has no sign", "convert it with int(…)"
     if node is None:
         return f"{lead}: {general}"
     sides = [outline.text[node.start : at], outline.text[at + len(operator) : node.end]]
     written = []
     for kind, operand, side in zip(types, (node.left, node.right), sides, strict=True):
-        if kind != wrong:
+        if kind == fitting:
             continue
         text = side.strip()
-        if wrong == "int" and isinstance(operand, Constant):
-            written.append(f"{text}.0 instead of {text}")
-        elif isinstance(operand, Constant):
+        if kind == "double" and isinstance(operand, Constant):
             if not operand.value.is_integer():
                 return f"{lead}: compute the remainder in a Python node"
             written.append(f"{int(operand.value)} instead of {text}")
+        elif isinstance(operand, Constant) or (isinstance(operand, Opaque) and operand.type == "uint"):
+            bare = text.rstrip("uU") + (".0" if fitting == "double" else "")
+            written.append(f"{bare} instead of {text}")
         else:
-            written.append(f"{'double' if wrong == 'int' else 'int'}({text})")
+            written.append(f"{fitting}({text})")
     return f"{lead}: write {' and '.join(written)}"

@@ -9,7 +9,7 @@ import msgspec
 
 from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.graph.definition.types import CEL_OF_JSON, TYPE_NAMES, cel_type, state_properties
-from graphflow.graph.expressions.ast import Choice, Index, ListOf, Node, Path, PathStep
+from graphflow.graph.expressions.ast import Choice, Index, ListOf, Loop, Node, Path, PathStep
 from graphflow.graph.expressions.doubles import EVERY, SchemaPlace, SchemaPlaces
 from graphflow.suggestions import Suggestion, choose, listed, nearest
 
@@ -94,7 +94,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         if path.test:
             return "bool" if path.test == "has" else "int"
         # Only a key itself has a type that holds: a write checks the top-level type of its value and nothing below it.
-        if len(path.steps) != 1:
+        if len(path.steps) != 1 or path.variable in self.items:
             return "dyn"
         step = path.steps[0]
         match path.variable:
@@ -124,47 +124,52 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             steps: those of one evaluation, where the path has some that only a run knows.
         """
-        taken = path.steps if steps is None else steps
-        if path.variable == "state":
-            schema = self.state.get(taken[0]) if taken and isinstance(taken[0], str) else None
-            taken = taken[1:]
-        else:
-            schema = self.schemas.get(path.variable)
-        known = self.items.get(path.variable)
-        if known is None and (schema is None or not self.places.says_number(schema)):
+        key = _state_key(path)
+        schema = self.schemas.get(path.variable) if key is None else self.state.get(key)
+        if path.variable not in self.items and (schema is None or not self.places.says_number(schema)):
             return self.places.anything
-        place = known or self.places.of(schema)
+        return self.declared_place(path, steps)
+
+    def declared_place(self, path: Path, steps: tuple[Any, ...] | None = None) -> SchemaPlace:
+        """What schemas say of the value at the path, also where none says `number`."""
+        taken = path.steps if steps is None else steps
+        known = self.items.get(path.variable)
+        if known is None and path.variable == "state":
+            key, taken = _state_key(path), taken[1:]
+            known = self.places.anything if key is None else self.places.of(self.state.get(key))
+        place = known or self.places.of(self.schemas.get(path.variable))
         for step in taken:
             place = self.places.below(place, EVERY if isinstance(step, Index) else step)
         return place
 
     def items_of(self, node: Node) -> SchemaPlace:
-        """What schemas say of the items of a list, as far as it is passed by reference."""
+        """What schemas say of the items of a list, as far as they are those of a list that is read."""
         match node:
             case Path(test=""):
-                return self.places.below(self.place(node), EVERY)
+                place = self.declared_place(node)
+                # Of a map, what is gone through are its keys.
+                known = "object" not in self.places.names(place)
+                return self.places.below(place, EVERY) if known else self.places.anything
             case Choice():
                 return self.places.one_of([self.items_of(node.then), self.items_of(node.other)])
             case ListOf():
                 return self.places.one_of(
-                    self.place(item) if isinstance(item, Path) and not item.test else self.places.anything
+                    self.declared_place(item) if isinstance(item, Path) and not item.test else self.places.anything
                     for item in node.items
                 )
+            case Loop(macro="filter"):
+                return self.items_of(node.target)
         return self.places.anything
 
-    def counted_type(self, path: Path) -> str:
-        """The type for checking arithmetic: `double` for all that is a double in a run, `double[]` for lists of them."""
-        kind = self.variable_type(path)
-        if path.test or kind not in ("dyn", "list") or path.variable in ("visits", "usage", "limits"):
-            return kind
-        place = self.place(path)
-        names = self.places.names(place) - {"null"}
-        # Where only a run knows the step, the names are those of several places: an integer may be one of another key.
-        counts = {"number"} if any(isinstance(step, Index) for step in path.steps) else {"number", "integer"}
-        if "number" in names and names <= counts:
-            return "double"
-        items = self.places.names(self.places.below(place, EVERY)) - {"null"}
-        return "double[]" if names == {"array"} and items == {"number"} else kind
+    def within(self, loop: Loop) -> Environment:
+        """The same with the variable of a comprehension, for what stands in it."""
+        variable, place = loop.variable, self.items_of(loop.target)
+        return msgspec.structs.replace(
+            self,
+            names=self.names | {variable},
+            items={**self.items, variable: place},
+            absent={name: why for name, why in self.absent.items() if name != variable},
+        )
 
     def schema_of(self, path: Path) -> Any:
         """The JSON Schema of the value at the path; None if unknown."""
@@ -274,6 +279,11 @@ def _member_problems(path: Path, known: Any, what: str) -> Iterator[Problem]:
         yield f"{steps[0]!r} is not a {what}", path.start, hint, "reference"
     elif len(steps) > 1:
         yield f"{path.variable}.{steps[0]} is a number, so it has no {steps[1]!r}", path.start, None, "type"
+
+
+def _state_key(path: Path) -> str | None:
+    key = path.steps[0] if path.variable == "state" and path.steps else None
+    return key if isinstance(key, str) else None
 
 
 def _closed(schema: Any) -> bool:

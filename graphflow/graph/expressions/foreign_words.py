@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from graphflow.graph.expressions.ast import COMPARISONS, Binary, Node, Opaque, Path, Unary
+from graphflow.graph.expressions.ast import COMPARISONS, Binary, FunctionCall, Loop, Node, Opaque, Path, Unary
 from graphflow.graph.expressions.parser import ExpressionSyntaxError, Token, parse, tokens
 
 _WORDS = {
@@ -196,7 +196,7 @@ def compared(text: str, type_of: Callable[[str], str | None]) -> str | None:
                 walk(right, False)
             case Unary("!", operand):
                 walk(operand, True)
-            case Path() | Opaque() | Binary():
+            case Path() | Opaque() | FunctionCall() | Loop() | Binary():
                 source = text[node.start : node.end]
                 tail = _COMPARED.get(type_of(source) or "")
                 if tail is not None:

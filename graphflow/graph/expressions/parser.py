@@ -18,6 +18,7 @@ from graphflow.graph.expressions.ast import (
     Binary,
     Choice,
     Constant,
+    FunctionCall,
     Index,
     ListOf,
     Loop,
@@ -41,7 +42,8 @@ RESERVED = frozenset(
 """Reserved words of CEL: no state key, node or `as` name may be one (E16)."""
 
 TYPE_NAMES = frozenset("bool bytes double dyn int list map null_type string type uint duration timestamp".split())
-_MACROS = frozenset({"all", "exists", "exists_one", "map", "filter"})
+_MACROS = {"all": (1,), "exists": (1,), "exists_one": (1,), "map": (1, 2), "filter": (1,)}
+"""Macro → how many expressions may follow its variable."""
 _BINDING = {"||": 1, "&&": 2, **dict.fromkeys((*COMPARISONS, "in"), 3), "+": 4, "-": 4, "*": 5, "/": 5, "%": 5}
 """How strongly each binary operator binds. No other token has one of these texts: text literals carry their quotes."""
 
@@ -114,28 +116,28 @@ def parse(text: str) -> Outline:
         )
     if not text.strip():
         raise ExpressionSyntaxError("the expression is empty", 0)
-    parser = _Parser(text)
+    return _outline(_Parser(text))
+
+
+def parse_part(text: str, start: int, end: int) -> Outline:
+    """The outline of an expression that stands in a larger one, with offsets in the whole; both have been parsed once."""
+    return _outline(_Parser(text, start, end))
+
+
+def _outline(parser: _Parser) -> Outline:
     root = parser.expression()
     kind, word, at = parser.token
     if kind != "end":
         raise ExpressionSyntaxError(f"unexpected {word!r} after the expression", at)
-    return Outline(
-        text,
-        root,
-        tuple(parser.paths),
-        tuple(parser.operations),
-        tuple(parser.calls),
-        tuple(parser.loops),
-        tuple(parser.uses),
-    )
+    return parser.outline(root)
 
 
 class _Parser:
     """Recursive descent over CEL's grammar; collects paths as it goes."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, start: int = 0, end: int | None = None) -> None:
         self.text = text
-        self._tokens = [*tokens(text), ("end", "", len(text))]
+        self._tokens = [*tokens(text[:end], start), ("end", "", len(text) if end is None else end)]
         self._next = 0
         self._last_end = 0
         self._depth = 0
@@ -146,6 +148,18 @@ class _Parser:
         self.calls: list[tuple[int, str]] = []
         self.loops: list[Loop] = []
         self.uses: list[tuple[int, str]] = []
+
+    def outline(self, root: Node, first_path: int = 0) -> Outline:
+        """What has been found, with the paths from this one on."""
+        return Outline(
+            self.text,
+            root,
+            tuple(self.paths[first_path:]),
+            tuple(self.operations),
+            tuple(self.calls),
+            tuple(self.loops),
+            tuple(self.uses),
+        )
 
     # --- tokens
 
@@ -250,7 +264,7 @@ class _Parser:
             path = Path(node.variable, (*node.steps, step), start, self._last_end)
             self.paths[self.paths.index(node)] = path
             return path
-        return Opaque(start, self._last_end)
+        return Opaque(start, self._last_end, (node,))
 
     def _index(self, node: Node, start: int) -> Node:
         seen, bound_before = len(self.paths), self._bound_uses
@@ -259,7 +273,7 @@ class _Parser:
             raise ExpressionSyntaxError("CEL has no slices", self.token[2], "compute it in a Python node")
         self._expect("]")
         if not isinstance(node, Path) or node.test:
-            return Opaque(start, self._last_end)
+            return Opaque(start, self._last_end, (node, key))
         if isinstance(key, Constant) and key.type == "int" and key.value < 0:
             named = self.text[start : node.end]
             hint = f"write {named}[size({named}) - {-key.value}]"
@@ -268,18 +282,11 @@ class _Parser:
             return self._step(node, key.value, start)
         # A variable of a macro exists only inside CEL: an index that uses one can't be read by reference.
         if self._bound_uses == bound_before and not isinstance(key, Constant):
-            outline = Outline(
-                self.text,
-                key,
-                tuple(self.paths[seen:]),
-                tuple(self.operations),
-                loops=tuple(self.loops),
-                uses=tuple(self.uses),
-            )
+            outline = self.outline(key, seen)
             # The index reads its own paths; left here they would be converted a second time for the whole.
             del self.paths[seen:]
             return self._step(node, Index(outline), start)
-        return Opaque(start, self._last_end)
+        return Opaque(start, self._last_end, (node, key))
 
     def _method(self, node: Node, name: str, start: int) -> Node:
         if name == "size" and isinstance(node, Path) and not node.test and self._peek()[1] == ")":
@@ -287,19 +294,21 @@ class _Parser:
             self._take()
             return self._tested(node, "size", start)
         opens = self.token[2]
-        variable = self._peek()[1]
-        self._arguments(macro=name in _MACROS)
-        if name in _MACROS:
-            self.loops.append(Loop(start, opens, self._last_end, variable))
-        return Opaque(start, self._last_end)
+        variable, spans = self._peek()[1], list[tuple[int, int]]()
+        arguments, bound = self._arguments(spans, macro=name in _MACROS)
+        if bound and len(arguments) in _MACROS[name]:
+            loop = Loop(start, opens, self._last_end, variable, name, node, tuple(spans))
+            self.loops.append(loop)
+            return loop
+        return FunctionCall(name, (node, *arguments), start, self._last_end)
 
     def _tested(self, path: Path, test: str, start: int) -> Path:
         tested = Path(path.variable, path.steps, start, self._last_end, test)
         self.paths[self.paths.index(path)] = tested
         return tested
 
-    def _arguments(self, *, macro: bool = False) -> list[Node]:
-        """The arguments in parentheses; a macro's first one names a variable for the others."""
+    def _arguments(self, spans: list[tuple[int, int]], *, macro: bool = False) -> tuple[list[Node], bool]:
+        """The arguments in parentheses, and whether the first one, left out, names a variable for the others."""
         self._expect("(")
         bound = macro and self.token[0] == "name" and self._peek()[1] == ","
         if bound:
@@ -308,13 +317,15 @@ class _Parser:
             self._take()
         out: list[Node] = []
         while not self._is(")"):
+            start = self.token[2]
             out.append(self.expression())
+            spans.append((start, self._last_end))
             if not self._is(")"):
                 self._expect(",")
         self._take()
         if bound:
             self._bound.pop()
-        return out
+        return out, bound
 
     def _primary(self) -> Node:
         kind, word, at = self._take()
@@ -363,7 +374,7 @@ class _Parser:
         return path
 
     def _call(self, name: str, at: int) -> Node:
-        arguments = self._arguments()
+        arguments, _ = self._arguments([])
         if name in ("has", "size") and len(arguments) == 1:
             path = arguments[0]
             if isinstance(path, Path) and not path.test and self.text[path.start] != "(":
@@ -372,7 +383,7 @@ class _Parser:
                     path.steps and isinstance(path.steps[-1], str) and self.text[self._before_end()] != "]"
                 ):
                     return self._tested(path, name, at)
-        return Opaque(at, self._last_end)
+        return FunctionCall(name, tuple(arguments), at, self._last_end)
 
     def _before_end(self) -> int:
         """Offset of the last character before the closing parenthesis."""
@@ -400,13 +411,13 @@ class _Parser:
         plain = [(k.value, v) for k, v in entries if isinstance(k, Constant) and k.type == "string"]
         # CEL refuses a key that is given twice; a dict would keep the last one.
         if len(plain) != len(entries) or len({key for key, _ in plain}) != len(plain):
-            return Opaque(at, self._last_end)
+            return Opaque(at, self._last_end, tuple(part for entry in entries for part in entry))
         return MapOf(tuple(plain), at, self._last_end)
 
     def _integer(self, word: str, at: int) -> Node:
         # Unsigned integers are a type of their own in CEL, which Python has not.
         if word[-1] in "uU":
-            return Opaque(at, self._last_end)
+            return Opaque(at, self._last_end, type="uint")
         value = int(word, 16) if word[:2] in ("0x", "0X") else int(word)
         # Only with a minus sign before it does 2^63 fit into CEL's integers, so CEL decides.
         if value >= 2**63:
