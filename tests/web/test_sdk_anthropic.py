@@ -31,7 +31,7 @@ def case(conversation: Conversation, model: str = MODEL, *, compare: bool = True
         structured=True,
         warn=_quiet,
     )
-    fields = writer.fields(conversation.messages, conversation.tools, conversation.options)
+    fields = writer.fields(conversation.messages, conversation.tools, conversation.options, Replay("anthropic", model))
     tools = []
     for tool in conversation.tools:
         about = {"description": tool.description} if tool.description else {}

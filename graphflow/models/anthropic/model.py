@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -12,6 +13,7 @@ import msgspec
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
+from graphflow.models.anthropic.bound_thinking import BoundThinking
 from graphflow.models.anthropic.claude_rules import rule_of
 from graphflow.models.anthropic.request import RequestWriter
 from graphflow.models.anthropic.stream_reader import MessageReader, wire_blocks
@@ -25,6 +27,7 @@ from graphflow.models.remote.loose_json import encode_body
 from graphflow.models.remote.native_model import NativeModel
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import UniqueCallIds
+from graphflow.models.replay.replay import Replay
 
 VERSION = "2023-06-01"
 """The header `anthropic-version`, which every request needs."""
@@ -42,6 +45,7 @@ class AnthropicModel(NativeModel):
         super().__init__(*args, **options)
         facts = _facts(self.provider, self.model)
         self._rule = rule_of(self.model)
+        self._bound = BoundThinking()
         self._writer = RequestWriter(
             self._provider.profile,
             self.replay,
@@ -58,8 +62,9 @@ class AnthropicModel(NativeModel):
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
-        fields = self._writer.fields(messages, tools, options)
-        return _PausingTurn(self._endpoint.for_call(options), watch, fields, partial(self.reader, messages, tools))
+        fields = partial(self._writer.fields, messages, tools, options)
+        reader = partial(self.reader, messages, tools)
+        return _PausingTurn(self._endpoint.for_call(options), watch, fields, self.replay, reader, self._bound)
 
     def url(self, base_url: str) -> str:
         parts = urlsplit(base_url)
@@ -89,11 +94,39 @@ class _PausingTurn(Exchange):
     """A turn that goes on by itself where the provider paused it: `pause_turn` asks for its blocks to be sent back."""
 
     def __init__(
-        self, endpoint: Endpoint, watch: TurnTimeouts, fields: dict[str, Any], reader: Callable[..., MessageReader]
+        self,
+        endpoint: Endpoint,
+        watch: TurnTimeouts,
+        fields: Callable[[Replay], dict[str, Any]],
+        replay: Replay,
+        reader: Callable[..., MessageReader],
+        bound: BoundThinking,
     ) -> None:
-        super().__init__(endpoint, watch, encode_body(fields), reader)
-        self._fields, self._make_reader = fields, reader
+        self._fields = fields(replay)
+        super().__init__(endpoint, watch, b"", reader, bare_body=lambda: self._bare(fields(replay.bare)))
+        self._plain_endpoint, self._bound, self._make_reader = endpoint, bound, reader
         self._pauses = 0
+        self._write()
+
+    def _write(self) -> None:
+        self._asked = self._bound.dropped
+        """Whether the request has the setting; the model may have learned of it since."""
+        self._body = encode_body(self._bound.fields(self._fields))
+        self._endpoint = replace(self._plain_endpoint, headers=self._bound.headers(self._plain_endpoint.headers))
+
+    def _bare(self, fields: dict[str, Any]) -> bytes:
+        self._fields, self._endpoint = fields, self._plain_endpoint
+        return encode_body(fields)
+
+    def without_state(self, error: ModelError) -> bool:
+        # The service knows best which blocks no longer fit; only where it can't be asked all of them stay behind.
+        if not self._asked and self._bound.learn(error, self._fields):
+            self._write()
+            return True
+        if self._asked and not self._is_bare and self._bound.is_refused(error):
+            self._is_bare, self._body = True, self._bare_body()
+            return True
+        return super().without_state(error)
 
     async def read(self) -> list[Delta]:
         out = await super().read()
@@ -117,7 +150,8 @@ class _PausingTurn(Exchange):
         await self.aclose()
         turn = {"role": "assistant", "content": wire_blocks(paused.blocks)}
         place = {"container": paused.container} if paused.container else {}
-        self._body = encode_body(self._fields | {"messages": [*self._fields["messages"], turn]} | place)
+        self._fields = self._fields | {"messages": [*self._fields["messages"], turn]} | place
+        self._body = encode_body(self._fields if self._is_bare else self._bound.fields(self._fields))
         self._new_reader = partial(self._make_reader, paused=paused)
         await self.open()
 

@@ -38,9 +38,11 @@ class RequestWriter:
         self._max_tokens, self._structured = max_tokens, structured
         self._warn = warn
 
-    def fields(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> dict[str, Any]:
-        """The request's fields."""
-        talk = RequestTurns(self._replay, messages, signed=self._rule.signed, warn=self._warn)
+    def fields(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
+    ) -> dict[str, Any]:
+        """The request's fields; `replay` says which provider state is in it."""
+        talk = RequestTurns(replay, messages, signed=self._rule.signed, warn=self._warn)
         body: dict[str, Any] = {
             "model": self._replay.model,
             "max_tokens": options.max_tokens or self._max_tokens,

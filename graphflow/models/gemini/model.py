@@ -14,6 +14,7 @@ from graphflow.models.gemini.stream_reader import GeminiReader
 from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.remote.native_model import NativeModel
+from graphflow.models.replay.replay import Replay
 
 
 class GeminiModel(NativeModel):
@@ -33,8 +34,10 @@ class GeminiModel(NativeModel):
     def key_headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
 
-    def body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> bytes:
-        return request_body(self._provider.profile, self.replay, messages, tools, options, notice)
+    def body(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
+    ) -> bytes:
+        return request_body(self._provider.profile, replay, messages, tools, options, notice)
 
     def reader(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> GeminiReader:
         return GeminiReader(

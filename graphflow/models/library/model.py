@@ -28,6 +28,8 @@ from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import tls_failure
+from graphflow.models.replay.refusals import refuses_state
+from graphflow.models.replay.replay import Replay
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
@@ -70,12 +72,14 @@ class AnyLlmModel(RemoteModel):
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> _LibraryTurn:
         profile = self._provider.profile
-        fields: dict[str, Any] = {"stream": True}
-        if profile.usage == "stream_options":
-            fields["stream_options"] = {"include_usage": True}
-        fields |= request_fields(profile, self.replay, messages, tools, options)
-        if options.headers:
-            fields["extra_headers"] = dict(options.headers)
+
+        def fields(replay: Replay) -> dict[str, Any]:
+            out: dict[str, Any] = {"stream": True}
+            if profile.usage == "stream_options":
+                out["stream_options"] = {"include_usage": True}
+            out |= request_fields(profile, replay, messages, tools, options)
+            return out | ({"extra_headers": dict(options.headers)} if options.headers else {})
+
         # A reader holds the state of one stream, so each try needs a new one.
         reader = lambda: TurnReader(  # noqa: E731 - one per try
             self.provider,
@@ -87,7 +91,8 @@ class AnyLlmModel(RemoteModel):
             new_token=self._new_token,
             warn=notice,
         )
-        return _LibraryTurn(self._opened, fields, watch, reader, self._mask, self.provider)
+        bare = lambda: fields(self.replay.bare)  # noqa: E731 - made only after a refusal
+        return _LibraryTurn(self._opened, fields(self.replay), watch, reader, self._mask, self.provider, bare)
 
     async def _opened(self) -> Any:
         if not self._loaded:
@@ -187,8 +192,10 @@ class _LibraryTurn:
         reader: Callable[[], TurnReader],
         mask: Masker,
         provider: str,
+        bare: Callable[[], dict[str, Any]],
     ) -> None:
         self._opened, self._fields = opened, fields
+        self._bare, self._is_bare = bare, False
         self._new_reader = reader
         self._mask, self._provider = mask, provider
         self._chunks: AsyncIterator[Any] | None = None
@@ -202,6 +209,13 @@ class _LibraryTurn:
         self.ended = False
         client = await self._opened()
         self._chunks = aiter(await self._heard(client.acompletion(**self._fields)))
+
+    def without_state(self, error: ModelError) -> bool:
+        if self._is_bare or not refuses_state(error):
+            return False
+        self._is_bare = True
+        sent, self._fields = self._fields, self._bare()
+        return self._fields != sent
 
     async def read(self) -> list[Delta]:
         assert self._chunks is not None

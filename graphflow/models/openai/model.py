@@ -10,6 +10,7 @@ from graphflow.models.openai.request import request_body
 from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.remote.native_model import NativeModel
+from graphflow.models.replay.replay import Replay
 
 
 class OpenAICompatibleModel(NativeModel):
@@ -17,8 +18,10 @@ class OpenAICompatibleModel(NativeModel):
 
     path = "/chat/completions"
 
-    def body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> bytes:
-        return request_body(self._provider.profile, self.replay, messages, tools, options)
+    def body(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
+    ) -> bytes:
+        return request_body(self._provider.profile, replay, messages, tools, options)
 
     def reader(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> TurnReader:
         profile, mask = self._provider.profile, self._endpoint.mask

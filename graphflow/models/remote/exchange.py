@@ -18,6 +18,7 @@ from graphflow.models.remote.failures import Masker, failure, http_failure, requ
 from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import Response, Transport, TransportError
+from graphflow.models.replay.refusals import refuses_state
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Limit of an answer that is not streamed, in bytes."""
@@ -87,11 +88,21 @@ class Reader(Protocol):
 class Exchange:
     """One turn over the wire: `open` (again for a retry), `read` until `ended`, then `drain` and `aclose`."""
 
-    def __init__(self, endpoint: Endpoint, watch: TurnTimeouts, body: bytes, new_reader: Callable[[], Reader]) -> None:
-        """`new_reader` makes the reader of one try."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        watch: TurnTimeouts,
+        body: bytes,
+        new_reader: Callable[[], Reader],
+        *,
+        bare_body: Callable[[], bytes],
+    ) -> None:
+        """`new_reader` makes the reader of one try, `bare_body` the request without provider state."""
         self._endpoint = endpoint
         self._body = body
         self._new_reader = new_reader
+        self._bare_body = bare_body
+        self._is_bare = False
         self._response: Response | None = None
         self._blocks: AsyncGenerator[bytes, None] | None = None
         self.watch = watch
@@ -117,6 +128,14 @@ class Exchange:
         self._blocks = self._response.blocks()
         if not 200 <= self._response.status < 300:
             raise await self._refused(self._response)
+
+    def without_state(self, error: ModelError) -> bool:
+        """Takes the state out of the request if that is what was refused; whether it is another request now."""
+        if self._is_bare or not refuses_state(error):
+            return False
+        self._is_bare = True
+        sent, self._body = self._body, self._bare_body()
+        return self._body != sent
 
     async def read(self) -> list[Delta]:
         """The deltas of the next block; the last ones end with `Finish` and set `ended`."""

@@ -21,6 +21,7 @@ from graphflow.models.remote.remote_model import RemoteModel, random_token
 from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.remote.transport import HttpxTransport, Transport
+from graphflow.models.replay.replay import Replay
 
 
 class NativeModel(RemoteModel):
@@ -58,9 +59,14 @@ class NativeModel(RemoteModel):
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
-        body = self.body(messages, tools, options)
-        # A reader holds the state of one stream, so each try needs a new one.
-        return Exchange(self._endpoint.for_call(options), watch, body, lambda: self.reader(messages, tools))
+        return Exchange(
+            self._endpoint.for_call(options),
+            watch,
+            self.body(messages, tools, options, self.replay),
+            # A reader holds the state of one stream, so each try needs a new one.
+            lambda: self.reader(messages, tools),
+            bare_body=lambda: self.body(messages, tools, options, self.replay.bare),
+        )
 
     def url(self, base_url: str) -> str:
         """Where requests go."""
@@ -75,8 +81,10 @@ class NativeModel(RemoteModel):
         """The header that has the API key."""
         return {"api-key": key} if self._provider.profile.auth == "api-key" else {"authorization": f"Bearer {key}"}
 
-    def body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> bytes:
-        """The request as JSON bytes; always a streaming one."""
+    def body(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
+    ) -> bytes:
+        """The request as JSON bytes; always a streaming one. `replay` says which provider state is in it."""
         raise NotImplementedError
 
     def reader(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reader:

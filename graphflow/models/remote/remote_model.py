@@ -37,6 +37,9 @@ class OneTurn(Protocol):
     async def open(self) -> None:
         """Sends the request."""
 
+    def without_state(self, error: ModelError) -> bool:
+        """After a refusal: takes the provider state out of the request if it was refused; whether that changed the request."""
+
     async def read(self) -> list[Delta]:
         """The deltas that came next; the last ones end with `Finish` and set `ended`."""
 
@@ -125,24 +128,27 @@ class RemoteModel:
                         return deltas
                 return []
             except ModelError as error:
-                pause = self._pause_s(error, attempt, turn.watch)
+                # No retry of the same: another request, at once, which the limit of retries does not count.
+                changed = turn.without_state(error)
+                pause = 0.0 if changed else self._pause_s(error, attempt, turn.watch)
                 if pause is None:
                     raise
+                facts = {} if changed else {"retry": attempt + 1, "pause_s": round(pause, 3)}
                 notice(
-                    "model.retry",
+                    "model.state_left_out" if changed else "model.retry",
                     provider=self.provider,
                     model=self._model,
-                    retry=attempt + 1,
-                    pause_s=round(pause, 3),
+                    **facts,
                     code=error.code,
                     error=error.message,
                 )
             # Outside the handler: the failed answer is closed before the pause, not held open through it.
             await turn.aclose()
-            await self._sleep(pause)
+            if not changed:
+                await self._sleep(pause)
+                attempt += 1
             # The pause is the client's own time; the limits of silence begin anew with the next try.
             turn.watch.restart()
-            attempt += 1
 
     def _pause_s(self, error: ModelError, attempt: int, watch: TurnTimeouts) -> float | None:
         """Seconds to wait before the next try; `None` when there is none."""

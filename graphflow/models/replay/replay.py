@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ class Replay:
 
     def __init__(self, provider: str, model: str, *, key: str | None = None, more: Iterable[ReplayRule] = ()) -> None:
         self.provider, self.model = provider, model
+        self._keeps = True
         self._rules = (*more, *rules_of(key or provider, model, REPLAY_RULES))
         ids = rules_of(key or provider, model, CALL_ID_RULES)
         self._ids = ids[0] if ids else None
@@ -44,6 +46,13 @@ class Replay:
         """Fields of an assistant message that are kept."""
         self.call_fields = frozenset(field for rule in self._rules for field in rule.call)
         """Fields of a call that are kept."""
+
+    @property
+    def bare(self) -> Replay:
+        """The same rules for a request that the provider gets none of its state back with: only what it asks for of strangers."""
+        other = copy(self)
+        other._keeps = False
+        return other
 
     def stamped(self, data: Mapping[str, Any]) -> ProviderState:
         """State of this model."""
@@ -55,7 +64,7 @@ class Replay:
 
     def own(self, state: ProviderState | None, *, scope: str = "model") -> Mapping[str, Any] | None:
         """The data of a state that this model may have back; None for another's, and for none."""
-        if state is None or state.provider != self.provider:
+        if state is None or state.provider != self.provider or not self._keeps:
             return None
         fields: Mapping[str, Any] = state.data.fields
         return fields if scope == "provider" or state.model == self.model else None

@@ -8,6 +8,7 @@ from graphflow.messages import Message
 from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.remote.native_model import NativeModel
+from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.request import request_body
 from graphflow.models.responses.stream_reader import ResponseReader
 
@@ -21,8 +22,10 @@ class ResponsesModel(NativeModel):
 
     path = "/responses"
 
-    def body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> bytes:
-        return request_body(self._provider.profile, self.replay, messages, tools, options, notice)
+    def body(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
+    ) -> bytes:
+        return request_body(self._provider.profile, replay, messages, tools, options, notice)
 
     def reader(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ResponseReader:
         return ResponseReader(
