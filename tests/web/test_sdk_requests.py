@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from graphflow.content import ImagePart, TextPart
 from graphflow.messages import AIMessage, HumanMessage, ToolCall, ToolMessage, to_wire
 from graphflow.models.gemini import request as gemini_request
 from graphflow.models.options import ChatOptions, OneTool, fits_strict
@@ -114,3 +115,33 @@ async def test_gemini_requests_are_those_of_the_google_sdk_and_fit_its_types() -
     bodies = await by_sdk("sdk_gemini.py.txt", list(cases.values()))
     for (name, case), body in zip(cases.items(), bodies, strict=True):
         assert case["body"] == body, name
+
+
+async def test_parts_that_go_back_to_gemini_fit_the_types_of_the_google_sdk() -> None:
+    kept: list[dict[str, Any]] = [
+        {"part": {"text": "Hm.", "thought": True}, "signature": "c2ln"},
+        {"characters": 2, "signature": "c2ln"},
+        {"part": {"executableCode": {"language": "PYTHON", "code": "1"}}, "signature": "c2ln"},
+        {"part": {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}},
+        {"media": 0, "signature": "c2ln"},
+        {"call": 0, "id": "a1", "signature": "c2ln"},
+    ]
+    replay = Replay("gemini", "gemini-3.8-flash")
+    picture = ImagePart(data=b"\x89PNG", media_type="image/png")
+    said = AIMessage(
+        content=(TextPart(text="Hm"), picture),
+        tool_calls=(ToolCall(id="c", name="weather"),),
+        provider_state=replay.stamped({"parts": kept}),
+    )
+    result = ToolMessage(tool_call_id="c", content=(TextPart(text="21"), picture))
+    messages = (HumanMessage(content="?"), said, result)
+    body = gemini_request.request_body(
+        PROFILES["gemini"], replay, messages, (), ChatOptions(compute="HIGH"), lambda *_, **__: None
+    )
+    case = gemini_case(Conversation(messages[:1])) | {"body": msgspec.json.decode(body)}
+    contents = case["body"]["contents"]
+    assert [next(iter(part)) for part in contents[1]["parts"]] == [
+        "text", "text", "executableCode", "codeExecutionResult", "inlineData", "functionCall",
+    ]  # fmt: skip
+    assert contents[2]["parts"][0]["functionResponse"]["parts"]
+    await by_sdk("sdk_gemini.py.txt", [case])

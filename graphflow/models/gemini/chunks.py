@@ -26,6 +26,21 @@ class GeminiPart(msgspec.Struct, gc=False, rename="camel"):
     thought_signature: str | None = None
     function_call: GeminiCall | None = None
     inline_data: dict[str, Any] | None = None
+    executable_code: dict[str, Any] | None = None
+    code_execution_result: dict[str, Any] | None = None
+    tool_call: dict[str, Any] | None = None
+    """Of a tool that the service runs, as is the response."""
+    tool_response: dict[str, Any] | None = None
+
+    def served(self) -> dict[str, Any] | None:
+        """What a tool of the service was asked or gave, as the service takes it back; None for any other part."""
+        fields = {
+            "executableCode": self.executable_code,
+            "codeExecutionResult": self.code_execution_result,
+            "toolCall": self.tool_call,
+            "toolResponse": self.tool_response,
+        }
+        return {name: value for name, value in fields.items() if value is not None} or None
 
 
 class GeminiContent(msgspec.Struct, gc=False):
@@ -87,6 +102,10 @@ def _part(raw: dict[str, Any]) -> GeminiPart:
         if call is None
         else GeminiCall(_of(call, "name", str), _of(call, "id", str), call.get("args")),
         inline_data=_of(raw, "inlineData", dict),
+        executable_code=_of(raw, "executableCode", dict),
+        code_execution_result=_of(raw, "codeExecutionResult", dict),
+        tool_call=_of(raw, "toolCall", dict),
+        tool_response=_of(raw, "toolResponse", dict),
     )
 
 

@@ -59,7 +59,7 @@ def request_body(
             config |= {"responseMimeType": "application/json"} | schema
         else:
             system.append(schema_rule(asked.schema))
-    said = contents(messages[leading:], replay, fill=_THIRD.search(model) is not None)
+    said = contents(messages[leading:], replay, third=_THIRD.search(model) is not None)
     body: dict[str, Any] = {"contents": said or [{"role": "user", "parts": [{"text": "\n\n".join(system)}]}]}
     if system and said:
         body["systemInstruction"] = {"parts": [{"text": text} for text in system]}
@@ -127,5 +127,8 @@ def _merge(body: dict[str, Any], fields: Mapping[str, Any]) -> None:
         known = body.get(name)
         if isinstance(known, dict) and isinstance(value, Mapping):
             _merge(known, value)
+        # Tools that the service runs stand beside ours.
+        elif name == "tools" and isinstance(known, list) and isinstance(value, list):
+            body[name] = [*value, *known]
         else:
             body[name] = value

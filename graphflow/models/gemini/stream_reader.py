@@ -35,6 +35,7 @@ from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.replay import Replay
+from graphflow.models.replay.signed_arguments import fingerprint
 
 
 class GeminiReader(TurnProgress):
@@ -59,9 +60,10 @@ class GeminiReader(TurnProgress):
         self._halves = HalvesJoiner()
         self._calls = 0
         self._parts: list[dict[str, Any]] = []
-        """What goes back: how many characters of the text, or which call, and its signature."""
+        """What goes back: how many characters of the text, which call, which image, or a part whole; and its signature."""
         self._wanted = False
         """Whether any part has what goes back: a signature or an id."""
+        self._media = 0
         self._sources: dict[str, Any] = {}
         self._raw_reason: str | None = None
         self._blocked = False
@@ -181,6 +183,8 @@ class GeminiReader(TurnProgress):
             if text:
                 self._reasoning_characters += len(text)
                 out.append(ThinkingDelta(text))
+            if part.thought_signature:
+                self._keep({"text": text or "", "thought": True}, part.thought_signature)
             return
         if part.function_call is not None:
             self._take_call(part.function_call, part.thought_signature, out)
@@ -188,10 +192,17 @@ class GeminiReader(TurnProgress):
         if text:
             self._characters += len(text)
             out.append(TextDelta(text))
-        if text or part.thought_signature:
+        if text or (part.thought_signature and part.inline_data is None and part.served() is None):
             self._add_text(len(text or ""), part.thought_signature)
         if part.inline_data is not None:
-            self._take_data(part.inline_data, out)
+            self._take_data(part.inline_data, part.thought_signature, out)
+        if (served := part.served()) is not None:
+            self._keep(served, part.thought_signature)
+
+    def _keep(self, part: dict[str, Any], signature: str | None) -> None:
+        """Keeps a part that the message has no place for, whole."""
+        self._wanted = True
+        self._parts.append({"part": part} | self._signature(signature))
 
     def _add_text(self, size: int, signature: str | None) -> None:
         last = self._parts[-1] if self._parts else None
@@ -214,10 +225,11 @@ class GeminiReader(TurnProgress):
         arguments = "{}" if call.args is None else msgspec.json.encode(call.args).decode()
         wire_id = {"id": call.id} if call.id else {}
         self._wanted = self._wanted or bool(wire_id)
-        self._parts.append({"call": position} | wire_id | self._signature(signature))
+        signed = {"arguments": fingerprint(arguments)} if signature else {}
+        self._parts.append({"call": position} | wire_id | self._signature(signature) | signed)
         out.append(ToolCallDelta(position, self._ids.unique(call.id or None), call.name, arguments))
 
-    def _take_data(self, data: dict[str, Any], out: list[Delta]) -> None:
+    def _take_data(self, data: dict[str, Any], signature: str | None, out: list[Delta]) -> None:
         media, encoded = data.get("mimeType"), data.get("data")
         if not isinstance(media, str) or not isinstance(encoded, str):
             return
@@ -227,6 +239,8 @@ class GeminiReader(TurnProgress):
             self._warn("model.part_skipped", provider=self._provider, media_type=media)
             return
         kind = ImagePart if media.startswith("image/") else AudioPart if media.startswith("audio/") else FilePart
+        self._parts.append({"media": self._media} | self._signature(signature))
+        self._media += 1
         out.append(PartDelta(kind(data=content, media_type=media, size=len(content))))
 
     def _cite(self, out: list[Delta]) -> None:

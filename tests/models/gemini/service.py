@@ -17,9 +17,10 @@ _CONFIG = frozenset({
     "temperature", "topP", "topK", "maxOutputTokens", "stopSequences", "seed", "responseMimeType", "responseJsonSchema",
     "responseSchema", "thinkingConfig", "candidateCount", "presencePenalty", "frequencyPenalty",
 })  # fmt: skip
-_PARTS = frozenset(
-    {"text", "inlineData", "fileData", "functionCall", "functionResponse", "thought", "thoughtSignature"}
-)
+_PARTS = frozenset({
+    "text", "inlineData", "fileData", "functionCall", "functionResponse", "thought", "thoughtSignature", "executableCode",
+    "codeExecutionResult", "toolCall", "toolResponse",
+})  # fmt: skip
 USAGE = {
     "promptTokenCount": 12,
     "candidatesTokenCount": 2,
@@ -52,7 +53,7 @@ def refusal(path: str, request: dict[str, Any], issued: Sequence[str] = ()) -> s
         return "Function calling with a response mime type: 'application/json' is unsupported"
     names = []
     for tool in request.get("tools", ()):
-        for declared in tool["functionDeclarations"]:
+        for declared in tool.get("functionDeclarations", ()):
             names.append(declared["name"])
             # https://github.com/google-gemini/gemini-cli/issues/1481
             if "parametersJsonSchema" in declared and not declared["parametersJsonSchema"].get("properties"):
@@ -62,10 +63,11 @@ def refusal(path: str, request: dict[str, Any], issued: Sequence[str] = ()) -> s
         return "allowed_function_names should be a subset of function_declarations"
     if calling.get("allowedFunctionNames") and calling["mode"] != "ANY":
         return "allowed_function_names can only be set when mode is ANY"
-    return _contents(request["contents"], third, issued)
+    return _contents(request["contents"], model[1], issued)
 
 
-def _contents(said: list[dict[str, Any]], third: bool, issued: Sequence[str]) -> str | None:
+def _contents(said: list[dict[str, Any]], model: str, issued: Sequence[str]) -> str | None:
+    third = model.startswith("gemini-3")
     if not said:
         return "contents is not specified"
     for number, content in enumerate(said):
@@ -79,6 +81,24 @@ def _contents(said: list[dict[str, Any]], third: bool, issued: Sequence[str]) ->
             # https://ai.google.dev/gemini-api/docs/thought-signatures
             if part.get("thoughtSignature") not in (None, FILLER, *issued):
                 return "Thought signature is not valid."
+            # https://github.com/langchain-ai/langchain-google/issues/1431
+            if (
+                content["role"] == "model"
+                and "inlineData" in part
+                and "image" in model
+                and "thoughtSignature" not in part
+            ):
+                return f"Image part is missing a thought_signature in content position {number}."
+            # https://ai.google.dev/gemini-api/docs/function-calling#multimodal
+            if inside := part.get("functionResponse", {}).get("parts"):
+                if not third or any(entry.keys() != {"inlineData"} for entry in inside):
+                    return "Unknown name \"parts\" at 'function_response'"
+        kinds = [
+            name for part in content["parts"] for name in part if name in ("executableCode", "codeExecutionResult")
+        ]
+        # https://ai.google.dev/gemini-api/docs/code-execution
+        if kinds.count("executableCode") != kinds.count("codeExecutionResult"):
+            return "Please ensure that executable code parts are followed by their results."
         calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
         first = next((part for part in content["parts"] if "functionCall" in part), None)
         # https://github.com/langgenius/dify-official-plugins/issues/2088

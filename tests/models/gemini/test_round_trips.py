@@ -149,7 +149,7 @@ async def test_a_model_without_thinking_runs_the_loop_too(opened: OpenClient) ->
     assert isinstance(said[2], AIMessage) and said[2].provider_state is None
 
 
-async def test_pictures_go_as_parts_in_questions_and_beside_results(opened: OpenClient) -> None:
+async def test_pictures_go_as_parts_in_questions_and_in_results(opened: OpenClient) -> None:
     """https://ai.google.dev/gemini-api/docs/image-understanding."""
     picture = ImagePart(data=b"\x89PNG", media_type="image/png")
     history: list[Message] = [
@@ -161,7 +161,7 @@ async def test_pictures_go_as_parts_in_questions_and_beside_results(opened: Open
     async with raw_server(*service(ANSWER)) as server:
         await loop(opened(server.url), history, 1)
         assert sent(server)[0]["parts"] == [{"text": "What?"}, inline]
-        assert sent(server)[2]["parts"][1:] == [inline]
+        assert sent(server)[2]["parts"][0]["functionResponse"]["parts"] == [inline]
 
 
 @pytest.mark.parametrize(
