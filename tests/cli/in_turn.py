@@ -9,8 +9,8 @@ import json
 import logging
 import sys
 
-from graphflow.cli.app import app
 from graphflow.cli.terminal.console import make_streams_usable
+from tests.cli.processes import command_tree
 
 BEGIN = "=== command"
 
@@ -20,7 +20,7 @@ def main(commands: list[list[str]]) -> None:
     for number, arguments in enumerate(commands):
         print(f"{BEGIN} {number}", flush=True)  # noqa: T201
         try:
-            app(arguments, prog_name="graphflow")
+            command_tree().main(args=arguments, prog_name="graphflow")
         except SystemExit:
             sys.stdout.flush()
             sys.stderr.flush()

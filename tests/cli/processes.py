@@ -15,11 +15,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.models.scripted.server import ScriptedServer
@@ -54,15 +57,8 @@ class Command:
         self._started: list[ForkedProcess] = []
 
     def __call__(self, *arguments: str, input: str = "") -> Done:
-        from typer.testing import CliRunner
-
-        from graphflow.cli.app import app
-
         with contextlib.chdir(self.folder), _environment(self.environment), _own_logging():
-            done = CliRunner().invoke(app, arguments, input=input, prog_name="graphflow")
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Done(done.exit_code, done.stdout, done.stderr)
+            return in_process(*arguments, input=input)
 
     def process(self, *arguments: str, input: str = "") -> Done:
         """The same as a process, to its end."""
@@ -89,6 +85,28 @@ class Command:
         for process in self._started:
             process.kill()
             process.communicate()
+
+
+def in_process(*arguments: str, input: str = "") -> Done:
+    """What `graphflow …` prints, run in this process and in its folder."""
+    from typer.testing import CliRunner
+
+    with CliRunner().isolation(input=input) as (out, err, _):
+        try:
+            command_tree().main(args=arguments, prog_name="graphflow")
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Done(int(code or 0), out.getvalue().decode(), err.getvalue().decode())
+
+
+@cache
+def command_tree() -> TyperGroup:
+    """The commands of `graphflow`. Typer makes them anew for each call, which takes longer than most commands."""
+    from graphflow.cli.app import app
+
+    return get_group(app)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from graphflow.runtime.clock_and_ids import SystemClock
 from graphflow.service.application import Application
 from graphflow.settings import load_settings
+from tests.cli.processes import in_process
 from tests.server.conftest import ask, serving, take
 from tests.service.conftest import make_application
 
@@ -114,26 +114,20 @@ async def test_rules_need_their_scopes(folder: Path):
 
 
 def test_the_command_line_adds_lists_and_removes_rules(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    from typer.testing import CliRunner
-
-    from graphflow.cli.app import app
-
     monkeypatch.chdir(folder)
-    run = CliRunner()
-    added = run.invoke(
-        app, ["rules", "add", "deny", "bash", "--args", "args.command == 'ls'", "--thread", "t1", "--reason", "no"]
-    )
-    assert added.exit_code == 0, added.output
-    (rule,) = json.loads(run.invoke(app, ["rules", "list", "--json"]).stdout)
+    run = in_process
+    added = run("rules", "add", "deny", "bash", "--args", "args.command == 'ls'", "--thread", "t1", "--reason", "no")
+    assert added.code == 0, added
+    (rule,) = run("rules", "list", "--json").json
     assert (rule["id"], rule["decision"], rule["threadId"], rule["createdBy"]) == (
-        added.stdout.strip(), "deny", "t1", "local",
+        added.out.strip(), "deny", "t1", "local",
     )  # fmt: skip
-    shown = run.invoke(app, ["rules"]).stdout
+    shown = run("rules").out
     assert "thread t1" in shown and "args.command == 'ls'" in shown
-    assert run.invoke(app, ["rules", "add", "maybe", "bash"]).exit_code == 2
-    assert run.invoke(app, ["rules", "remove", rule["id"]]).exit_code == 0
-    assert run.invoke(app, ["rules", "remove", rule["id"]]).exit_code == 2
-    assert json.loads(run.invoke(app, ["rules", "list", "--json"]).stdout) == []
+    assert run("rules", "add", "maybe", "bash").code == 2
+    assert run("rules", "remove", rule["id"]).code == 0
+    assert run("rules", "remove", rule["id"]).code == 2
+    assert run("rules", "list", "--json").json == []
 
 
 async def test_rules_of_another_process_take_effect_here_within_a_second(folder: Path):
