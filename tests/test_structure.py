@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,38 @@ def test_a_class_name_stands_in_one_module() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(name)
     assert {name: where for name, where in sorted(places.items()) if len(set(where)) > 1} == {}
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+CHECKS = re.compile(r"\bassert\b|\b(raises|warns|fail|assert_\w+)\(")
+"""Also helpers of other files, whose names say that they assert."""
+
+
+def functions(module: ast.Module, lines: list[str]) -> dict[str, str]:
+    """The source of each function of a file, but for its docstring."""
+    found: dict[str, str] = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            begin = node.body[ast.get_docstring(node, clean=False) is not None :][:1] or node.body
+            found[node.name] = "\n".join(lines[begin[0].lineno - 1 : node.end_lineno])
+    return found
+
+
+def test_every_test_asserts_something() -> None:
+    """By itself, or by a helper of its file."""
+    idle: list[str] = []
+    for file in sorted(ROOT.glob("tests/**/test_*.py")):
+        text = file.read_text(encoding="utf-8")
+        bodies = functions(ast.parse(text), text.splitlines())
+        checking = {name for name, body in bodies.items() if CHECKS.search(body)}
+        calls = re.compile(rf"\b({'|'.join(map(re.escape, checking)) or 'x^'})\(")
+        idle += [
+            f"{file.relative_to(ROOT)}: {name}"
+            for name in bodies.keys() - checking
+            if name.startswith("test_") and not calls.search(bodies[name])
+        ]
+    assert idle == []
 
 
 if __name__ == "__main__":

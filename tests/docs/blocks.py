@@ -116,7 +116,7 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | more
 
 
-def run_page(path: Path, folder: Path) -> None:
+def assert_page_is_true(path: Path, folder: Path) -> None:
     """Runs the page's blocks in `folder`; raises `AssertionError` with the place of the first that is not as written."""
     blocks = blocks_of(path)
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):

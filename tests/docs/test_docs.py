@@ -20,12 +20,12 @@ from graphflow.models.scripted.model import ScriptedModel
 from tests.docs.blocks import (
     ROOT,
     Block,
+    assert_page_is_true,
     blocks_of,
     commands_of,
     file_of,
     is_runnable,
     matches,
-    run_page,
     working_copy,
 )
 from tests.needs import need
@@ -52,7 +52,7 @@ RUNNING = sorted(path for runs, path in {run_by(page): page for page in reversed
 def test_every_block_that_is_marked_to_run_does_what_the_page_says(path, tmp_path):
     if any("curl " in block.body for block in blocks_of(path) if is_runnable(block)):
         need(shutil.which("curl"), "curl")
-    run_page(path, working_copy(tmp_path))
+    assert_page_is_true(path, working_copy(tmp_path))
 
 
 def test_both_readmes_have_the_same_example():
@@ -196,4 +196,4 @@ def test_a_page_that_lies_is_found_out(tmp_path):
     ):
         page.write_text(body, encoding="utf-8")
         with pytest.raises(AssertionError, match=r"page\.md:1"):
-            run_page(page, tmp_path)
+            assert_page_is_true(page, tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import subprocess
 import sys
 
 import jsonschema_rs
@@ -17,7 +16,7 @@ from graphflow.graph.definition import json_schema
 from graphflow.graph.definition.json_schema import check_schema, check_sketch, compile_schema, has_holes
 from graphflow.graph.definition.types import Hole
 from tests.campaign import size
-from tests.patience import PATIENCE_S
+from tests.printed import printed_by
 
 DECISION = {
     "type": "object",
@@ -281,10 +280,9 @@ def test_flat_schemas_load_no_library():
         "import sys\n"
         "from graphflow.graph.definition.json_schema import check_schema, compile_schema\n"
         "schema = {'type': 'object', 'required': ['a'], 'properties': {'a': {'enum': [1]}}}\n"
-        "assert not check_schema(schema) and compile_schema(schema).errors({})\n"
-        "assert 'jsonschema_rs' not in sys.modules\n"
+        "print(len(check_schema(schema)), len(compile_schema(schema).errors({})), 'jsonschema_rs' in sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
+    assert printed_by(script) == "0 1 False\n"
 
 
 def test_a_run_with_flat_schemas_loads_no_library():
@@ -306,8 +304,7 @@ def test_a_run_with_flat_schemas_loads_no_library():
         f"    app = load_graph({document!r}, checkpointer=MemoryCheckpointer(), functions={{'double': lambda n: 2 * n}})\n"
         "    asked = await app.run({'n': 2})\n"
         "    done = await app.answer(asked.thread_id, 'yes')\n"
-        "    assert done.output == 4, done\n"
+        "    print(done.output, 'jsonschema_rs' in sys.modules)\n"
         "asyncio.run(main())\n"
-        "assert 'jsonschema_rs' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
+    assert printed_by(script) == "4 False\n"

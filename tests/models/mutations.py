@@ -135,7 +135,7 @@ def check(heard: Heard) -> None:
     (message.text + message.reasoning + "".join(c.arguments + c.name + c.id for c in message.tool_calls)).encode()
 
 
-def campaign(turns: Sequence[Sequence[bytes]], make: Callable[[], Reader], seeds: range) -> None:
+def assert_broken_streams_end_well(turns: Sequence[Sequence[bytes]], make: Callable[[], Reader], seeds: range) -> None:
     """Reads mutations of these turns; a failure names its seed."""
     for seed in seeds:
         blocks = mutated(turns[seed % len(turns)], seed)

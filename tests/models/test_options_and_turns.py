@@ -53,8 +53,11 @@ def test_an_option_outside_its_range_is_refused_by_name_and_value(wrong: dict[st
 
 
 def test_the_ends_of_the_ranges_are_allowed() -> None:
-    ChatOptions(temperature=0, top_p=1, max_tokens=1, timeout_s=0.001, compute="HIGH")
-    ChatOptions(temperature=2, stop=("a",), tool_choice=OneTool("f"))
+    least: dict[str, Any] = {"temperature": 0, "top_p": 1, "max_tokens": 1, "timeout_s": 0.001, "compute": "HIGH"}
+    most: dict[str, Any] = {"temperature": 2, "stop": ("a",), "tool_choice": OneTool("f")}
+    for given in (least, most):
+        options = ChatOptions(**given)
+        assert {name: getattr(options, name) for name in given} == given
 
 
 def test_the_options_of_an_agent_file_are_read_by_their_wire_names() -> None:

@@ -81,6 +81,7 @@ async def test_a_signature_that_comes_after_its_call_belongs_to_it(opened: Opene
     rule = strict.gemini("sig-A")
     async with raw_server(strict.strict(rule, *first, *CALLED), strict.strict(rule, *ANSWER)) as server:
         await loop(opened(server, "gemini", "gemini-3-pro-preview"), [*ASK], 2)
+        assert sent(server)[0]["tool_calls"][0]["extra_content"] == signature["extra_content"]
 
 
 CLAUDE_PIECES = [
@@ -116,6 +117,7 @@ async def test_items_of_two_calls_with_one_index_stay_two(opened: Opened) -> Non
     answers = [strict.strict(strict.openrouter(), *first), strict.strict(strict.openrouter(items), *ANSWER)]
     async with raw_server(*answers) as server:
         await loop(opened(server, "openrouter", "google/gemini-3-pro-preview"), [*ASK], 2)
+        assert sent(server)[0]["reasoning_details"] == items
 
 
 async def test_deepseek_gets_its_reasoning_back_in_every_turn_with_tools(opened: Opened) -> None:
@@ -132,12 +134,14 @@ async def test_deepseek_gets_its_reasoning_back_in_every_turn_with_tools(opened:
         model = opened(server, "deepseek", "deepseek-v4-pro")
         messages = await loop(model, [*ASK], 2)
         await loop(model, [*messages, HumanMessage(content="And tomorrow?")], 2)
+        assert [m["reasoning_content"] for m in sent(server)] == ["hm, Paris", "done", "again"]
 
 
 async def test_a_turn_of_deepseek_without_tools_takes_no_reasoning_along(opened: Opened) -> None:
     async with raw_server(strict.strict(strict.deepseek(), delta(reasoning_content="hm"), *ANSWER)) as server:
         model = opened(server, "deepseek", "deepseek-v4-pro")
         await loop(model, [*await loop(model, [*ASK], 1), HumanMessage(content="And tomorrow?")], 1)
+        assert [m["content"] for m in sent(server)] == ["Sunny."] and "reasoning_content" not in sent(server)[0]
 
 
 async def test_kimi_gets_its_reasoning_back(opened: Opened) -> None:
@@ -145,6 +149,7 @@ async def test_kimi_gets_its_reasoning_back(opened: Opened) -> None:
     answers = [strict.strict(strict.kimi(), *first), strict.strict(strict.kimi("hm"), *ANSWER)]
     async with raw_server(*answers) as server:
         await loop(opened(server, "moonshot", "kimi-k2.5"), [*ASK], 2)
+        assert [m["reasoning_content"] for m in sent(server)] == ["hm"]
 
 
 # --- a thread that changes its provider ----------------------------------------------------------

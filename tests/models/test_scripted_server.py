@@ -177,6 +177,7 @@ async def test_a_client_that_leaves_frees_its_stream() -> None:
             request = client.stream("POST", f"{server.url}/chat/completions", json={**ASK, "stream": True})
             async with request as answer:
                 await anext(answer.aiter_raw())
+                assert server.open_connections == 1
         while server.open_connections:
             await asyncio.sleep(0)
 

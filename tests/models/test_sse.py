@@ -62,7 +62,7 @@ def test_what_is_written_as_data_lines_is_read_back(lines: list[str]) -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
 def test_no_bytes_whatever_raise_an_error(blocks: list[bytes]) -> None:
-    decode(*blocks)
+    assert all(isinstance(event, SseEvent) for event in decode(*blocks))
 
 
 def test_an_event_is_given_out_with_its_blank_line_and_not_one_byte_later() -> None:

@@ -130,6 +130,10 @@ def test_a_closed_stream_ends_the_lines_and_not_the_run():
     set_up_logs(stream=stream)
     stream.close()
     structlog.get_logger().info("nobody reads this")
+    after = io.StringIO()
+    set_up_logs("info", form="json", stream=after)
+    structlog.get_logger().info("the run goes on")
+    assert [line["event"] for line in lines(after)] == ["the run goes on"]
 
 
 def test_a_character_that_the_stream_does_not_know_costs_no_line():
@@ -144,10 +148,13 @@ def test_a_character_that_the_stream_does_not_know_costs_no_line():
 def test_a_stream_without_room_ends_the_lines_and_not_the_run():
     class Full(io.StringIO):
         def write(self, text: str) -> int:
+            tried.append(text)
             raise OSError(28, "No space left on device")
 
+    tried: list[str] = []
     set_up_logs(stream=Full())
     structlog.get_logger().info("nobody reads this")
+    assert "nobody reads this" in tried[0]
 
 
 def test_a_line_that_a_library_got_wrong_harms_nobody_but_the_line(monkeypatch: pytest.MonkeyPatch):

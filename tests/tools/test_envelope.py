@@ -38,6 +38,7 @@ def wire(value: Any, of: Tool | None = backend) -> str:
 
 def test_the_validator_accepts_one_valid_envelope_of_each_status():
     for envelope in (GOOD, {**GOOD, "status": "partial", "data": {"truncated": True}}, BAD):
+        assert check_envelope(envelope).ok
         assert_envelope(envelope)
 
 

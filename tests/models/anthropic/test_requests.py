@@ -40,10 +40,11 @@ async def asked(
 async def test_no_choice_of_options_is_refused(model: str, compute: Any, choice: Any) -> None:
     """https://platform.claude.com/docs/en/about-claude/models/migration-guide"""
     for limit in (None, 1, 1500, 4000):
-        await asked(
+        request = await asked(
             tools=spec("weather"), model=model, compute=compute, tool_choice=choice, max_tokens=limit, temperature=1.7, top_p=0.9,
             parallel_tool_calls=False, stop=("END", "\n\n"),
         )  # fmt: skip
+        assert (request["model"], request["stop_sequences"]) == (model, ["END"]), "a blank stop sequence is refused"
 
 
 async def test_the_limit_of_tokens_is_that_of_the_model_unless_one_is_asked_for() -> None:
@@ -133,7 +134,8 @@ HOSTILE: list[list[Message]] = [
 async def test_no_order_of_a_stored_thread_is_refused(talk: list[Message], model: str) -> None:
     """https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls"""
     for compute in (None, "HIGH"):
-        await asked(talk, spec("f"), model=model, compute=compute)
+        request = await asked(talk, spec("f"), model=model, compute=compute)
+        assert request["messages"][0]["role"] == "user"
 
 
 async def test_parts_become_blocks_and_what_has_no_form_is_said() -> None:

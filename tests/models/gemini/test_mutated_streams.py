@@ -10,7 +10,7 @@ from graphflow.models.remote.failures import Masker
 from graphflow.models.replay.replay import Replay
 from tests.campaign import size
 from tests.models.gemini.service import STOP, call, chunk, text, thought
-from tests.models.mutations import campaign, heard_of, mutated
+from tests.models.mutations import assert_broken_streams_end_well, heard_of, mutated
 
 GROUNDING = {
     "groundingChunks": [{"web": {"uri": "https://e.org", "title": "E"}}],
@@ -46,7 +46,7 @@ def reader() -> GeminiReader:
 
 @pytest.mark.campaign
 def test_a_broken_stream_ends_well_or_in_an_error_of_the_port() -> None:
-    campaign(TURNS, reader, range(size(1_500, long=100_000)))
+    assert_broken_streams_end_well(TURNS, reader, range(size(1_500, long=100_000)))
 
 
 @pytest.mark.campaign

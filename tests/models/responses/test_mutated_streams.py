@@ -9,7 +9,7 @@ from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.conversation import input_items
 from graphflow.models.responses.stream_reader import ResponseReader
 from tests.campaign import size
-from tests.models.mutations import campaign, heard_of, mutated
+from tests.models.mutations import assert_broken_streams_end_well, heard_of, mutated
 from tests.models.responses.service import call, event, reasoning, text, turn
 
 NOTE = {"type": "url_citation", "url": "https://e.org", "title": "E", "start_index": 0, "end_index": 3}
@@ -40,7 +40,7 @@ def reader() -> ResponseReader:
 
 @pytest.mark.campaign
 def test_a_broken_stream_ends_well_or_in_an_error_of_the_port() -> None:
-    campaign(TURNS, reader, range(size(1_500, long=100_000)))
+    assert_broken_streams_end_well(TURNS, reader, range(size(1_500, long=100_000)))
 
 
 @pytest.mark.campaign
