@@ -8,6 +8,7 @@ from graphflow.content import Content, Part, TextPart, content_of
 from graphflow.messages import AIMessage, ProviderState, ToolCall
 from graphflow.models.deltas import (
     Delta,
+    FallbackDelta,
     Finish,
     FinishReason,
     PartDelta,
@@ -29,6 +30,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     served_model: str | None = None
     """See `Finish.served_model`."""
     request_id: str | None = None
+    fallbacks: tuple[FallbackDelta, ...] = ()
+    """Why another model than the one that was asked for answered: the last one is about the one that did."""
 
 
 class _OpenCall:
@@ -43,7 +46,7 @@ class _OpenCall:
 class TurnAccumulator:
     """Builds a message from deltas; can be read at any time."""
 
-    __slots__ = ("_calls", "_parts", "_reasoning", "_states", "_text", "finish")
+    __slots__ = ("_calls", "_parts", "_reasoning", "_states", "_text", "fallbacks", "finish")
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -53,6 +56,7 @@ class TurnAccumulator:
         """(how many texts stand before it, part)."""
         self._states: dict[int | None, ProviderState] = {}
         """By the position of the call; `None` is the message."""
+        self.fallbacks: tuple[FallbackDelta, ...] = ()
         self.finish: Finish | None = None
         """Set once the turn is whole."""
 
@@ -68,6 +72,8 @@ class TurnAccumulator:
             self._states[delta.call] = delta.state
         elif isinstance(delta, PartDelta):
             self._parts.append((len(self._text), delta.part))
+        elif isinstance(delta, FallbackDelta):
+            self.fallbacks += (delta,)
         elif isinstance(delta, Finish):
             self.finish = delta
 
@@ -153,6 +159,7 @@ class TurnAccumulator:
             usage=end.usage,
             served_model=end.served_model,
             request_id=end.request_id,
+            fallbacks=self.fallbacks,
         )
 
 

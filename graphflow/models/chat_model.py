@@ -15,6 +15,7 @@ from graphflow.errors import ModelError
 from graphflow.models.accumulator import Completion, TurnAccumulator, arguments_error
 from graphflow.models.deltas import (
     Delta,
+    FallbackDelta,
     Finish,
     FinishReason,
     PartDelta,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from graphflow.messages import Message
 
 __all__ = [
-    "Capabilities", "ChatModel", "ChatOptions", "Completion", "Compute", "Delta", "Finish", "FinishReason", "OneTool",
-    "PartDelta", "StateDelta", "TextDelta", "ThinkingDelta", "ToolCallDelta", "ToolSpec", "TurnAccumulator", "Usage",
+    "Capabilities", "ChatModel", "ChatOptions", "Completion", "Compute", "Delta", "FallbackDelta", "Finish", "FinishReason",
+    "OneTool", "PartDelta", "StateDelta", "TextDelta", "ThinkingDelta", "ToolCallDelta", "ToolSpec", "TurnAccumulator", "Usage",
     "arguments_error", "complete", "estimate_tokens", "options_from_document",
 ]  # fmt: skip
 
@@ -53,6 +54,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Types of content parts that it takes: of `image`, `audio`, `file`; `None` is unknown."""
     exact_tokens: bool = False
     """Whether `count_tokens` uses the model's own tokenizer; else it estimates."""
+    fallback: tuple[str, ...] = ()
+    """Models that are asked where it fails and the call names none: `fallback` of its provider's table."""
     stands_in: bool = False
     """Whether it is the scripted model, which answers because no provider is configured."""
 

@@ -79,6 +79,24 @@ class PartDelta(msgspec.Struct, frozen=True):
     part: Part
 
 
+class FallbackDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """A model failed before its first delta, and another one is asked in its place; what follows is that one's.
+
+    Comes before the request to the other, so that whoever counts or limits calls may end the stream here.
+    """
+
+    provider: str
+    model: str
+    """Who is asked now."""
+    failed: str
+    """Who failed, as `PROVIDER/MODEL`."""
+    code: str
+    message: str
+    """Why."""
+    ignored: tuple[str, ...] = ()
+    """Options of the call that are not for this model."""
+
+
 class Finish(msgspec.Struct, frozen=True):
     """The end of the turn: comes exactly once, last."""
 
@@ -93,4 +111,4 @@ class Finish(msgspec.Struct, frozen=True):
     """What the provider's support asks for."""
 
 
-Delta = TextDelta | ThinkingDelta | ToolCallDelta | PartDelta | StateDelta | Finish
+Delta = TextDelta | ThinkingDelta | ToolCallDelta | PartDelta | StateDelta | FallbackDelta | Finish

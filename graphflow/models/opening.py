@@ -34,14 +34,18 @@ def opener(settings: Callable[[], Settings]) -> Opener:
     def open_by_settings(provider_key: str | None = None, model: str | None = None) -> ChatModel:
         found = settings()
         provider = resolve_provider(provider_key, found.environ, found.providers)
-        opened = open_provider(provider, model, found.environ)
-        if provider.stands_in:
-            opened = StandInModel(opened, told)
-        if not found.llm.interaction_log_enabled:
-            return opened
-        from graphflow.models.logs.interaction_log import LoggedModel
 
-        return LoggedModel(opened, mask_sensitive=found.llm.interaction_log_mask_sensitive)
+        def logged(client: ChatModel) -> ChatModel:
+            if provider.stands_in:
+                client = StandInModel(client, told)
+            if not found.llm.interaction_log_enabled:
+                return client
+            from graphflow.models.logs.interaction_log import LoggedModel
+
+            return LoggedModel(client, mask_sensitive=found.llm.interaction_log_mask_sensitive)
+
+        # Each client by itself, so that the log has each attempt of a fallback.
+        return open_provider(provider, model, found.environ, wrap=logged)
 
     return open_by_settings
 

@@ -10,6 +10,7 @@ import msgspec
 
 from graphflow.excerpts import excerpt_of
 from graphflow.http_headers import can_be_sent
+from graphflow.models.fallback_names import names_of
 
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 PromptCache = Literal["off", "5m", "1h"]
@@ -47,6 +48,7 @@ _DOCUMENT_NAMES = {
     "limits": "limits",
     "headers": "headers",
     "extra": "extra",
+    "fallback": "fallback",
 }
 _ALIASES = {"maxTokens": "maxOutputTokens"}
 _MOST = 2**53
@@ -118,6 +120,9 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: CallLimits | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with the request; credentials and headers of the client's own are refused."""
+    fallback: tuple[str, ...] | None = None
+    """Models (`PROVIDER/MODEL`) that are asked in this order where one fails before its first delta; `None`: those of the
+    provider's table."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields added to the request as they are, for what only one provider knows."""
 
@@ -136,6 +141,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.prompt_cache not in (None, *get_args(PromptCache)):
             raise ValueError(f"prompt_cache is {self.prompt_cache!r}; it is one of {', '.join(get_args(PromptCache))}")
+        if self.fallback is not None:
+            names_of(self.fallback)
         stop: Any = self.stop
         # A string is a sequence of strings to Python, and would become stop words of one letter each.
         if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
@@ -194,6 +201,8 @@ def _from_document(name: str, value: Any) -> Any:
             return response_format(value)
         case "limits":
             return _limits(value)
+        case "fallback":
+            return names_of(value)
         case "extra" | "headers" if isinstance(value, Mapping):
             return dict(value)
     return value

@@ -76,8 +76,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with each request; `${NAME}` stands for a variable of the environment."""
     knobs: Knobs = msgspec.field(default_factory=Knobs)
-    fallback: bool = False
-    """A turn that fails on the way that `protocol` names, before its first delta, is tried on the other way too."""
+    fallback: bool | tuple[str, ...] = False
+    """Models (`PROVIDER/MODEL`) that are asked where one of this provider fails before its first delta; true: the same model by
+    the other client, native or `library`."""
     script: str | None = None
     """`scripted` only: path of a script file; `None` is the embedded script."""
 

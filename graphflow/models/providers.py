@@ -7,7 +7,7 @@ else `scripted`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,6 +17,8 @@ from graphflow.errors import ModelError
 from graphflow.http_headers import can_be_sent
 from graphflow.masking import mask_text
 from graphflow.models.environment import environment
+from graphflow.models.fallback_names import names_of, wrong_names
+from graphflow.models.pool import ModelPool
 from graphflow.models.profiles import CUSTOM, PROFILES, Profile
 from graphflow.models.provider import Provider
 from graphflow.models.remote.retry import Limits
@@ -83,8 +85,11 @@ def open_model(
     Raises:
         UnknownProvider, ProviderNotReady: see `resolve_provider`; also when a needed key is missing.
     """
-    provider = resolve_provider(provider_key, env, profiles)
-    return open_provider(provider, model, env, limits=limits, transport=transport)
+
+    def opened(key: str | None, name: str | None) -> ChatModel:
+        return open_provider(resolve_provider(key, env, profiles), name, env, limits=limits, transport=transport)
+
+    return ModelPool(opened)(provider_key, model)
 
 
 def open_provider(
@@ -94,10 +99,11 @@ def open_provider(
     *,
     limits: Limits | None = None,
     transport: Transport | None = None,
+    wrap: Callable[[ChatModel], ChatModel] = lambda client: client,
 ) -> ChatModel:
-    """`open_model` for a provider that is resolved already."""
+    """`open_model` for a provider that is resolved already, and for it alone; `wrap` is applied to each client."""
     if provider.protocol == "scripted":
-        return _scripted(provider, model)
+        return wrap(_scripted(provider, model))
     _require(provider, model)
     name, bounds = model or provider.model, limits or limits_from(env)
 
@@ -125,11 +131,11 @@ def open_provider(
         return AnyLlmModel(provider, name, limits=bounds)
 
     first, second = (library, native) if provider.protocol == "library" else (native, library)
-    if not provider.profile.fallback or not provider.base_url:
-        return first()
+    if provider.profile.fallback is not True or not provider.base_url:
+        return wrap(first())
     from graphflow.models.fallback import FallbackModel
 
-    return FallbackModel(first(), second)
+    return FallbackModel(wrap(first()), lambda _: wrap(second()), [provider.key], same_account=True)
 
 
 def limits_from(env: Mapping[str, str] | None = None) -> Limits:
@@ -283,7 +289,24 @@ def _table(profiles: Profiles | None) -> Mapping[str, Profile]:
     table = dict(PROFILES)
     for key, fields in profiles.items():
         table[key.strip().lower()] = _profile(key, fields, table.get(key.strip().lower()))
+    # When all are known: a table may name a provider that is written after it.
+    known = {*table, *(alias for profile in table.values() for alias in profile.aliases)}
+    for key in profiles:
+        _check_fallback(key, table[key.strip().lower()], known)
     return table
+
+
+def _check_fallback(key: str, profile: Profile, known: set[str]) -> None:
+    if isinstance(profile.fallback, bool):
+        return
+    try:
+        names = names_of(profile.fallback)
+    except ValueError as error:
+        raise _not_ready(key, f"[providers.{key}] {error}") from None
+    own = {key.strip().lower(), *profile.aliases}
+    for name in own:
+        for position, wrong, hint in wrong_names(names, name, None, known):
+            raise _not_ready(key, f"[providers.{key}] fallback {names[position]!r}: {wrong}; {hint}")
 
 
 def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profile:

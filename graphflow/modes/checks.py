@@ -14,6 +14,7 @@ from typing import Any
 from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.validation.approval import approval_issues
+from graphflow.models.fallback_names import fallback_issues
 from graphflow.models.options import options_from_document
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 from graphflow.modes.registry import MODES
@@ -76,7 +77,10 @@ def agent_issues(
     ranges = list(_range_issues(data))
     yield from ranges
     if not any(issue.pointer.startswith("/options/") for issue in ranges):
-        yield from option_issues(data.get("options"))
+        issues = list(option_issues(data.get("options")))
+        yield from issues
+        if not issues and isinstance(options := data.get("options"), Mapping):
+            yield from fallback_issues(options, data.get("providerKey"), data.get("model"), providers, "/options")
     for pointer, graph in _graphs_in_place(data.get("nodes")):
         for issue in agent_issues(graph, tools=tools, providers=providers, users=users):
             yield replace(issue, pointer=pointer + issue.pointer)

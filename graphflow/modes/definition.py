@@ -87,6 +87,8 @@ class Options(_AgentPart, frozen=True):
     """How long Anthropic keeps the prompt for the next call; absent: 5 minutes where tools are offered, else not at all."""
     limits: LimitsOfCalls | None = None
     """Time limits of a call."""
+    fallback: tuple[str, ...] | None = None
+    """Models (`PROVIDER/MODEL`) that are asked in this order where one fails before its first text. Absent: those of the provider's settings."""
     headers: dict[str, str] | None = None
     """HTTP headers of the request; those with credentials belong to the provider's settings."""
     extra: dict[str, Any] | None = None

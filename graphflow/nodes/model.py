@@ -17,7 +17,8 @@ from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.typed_state.answers import answer_form
 from graphflow.messages import AIMessage, HumanMessage, Message, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
-from graphflow.models.deltas import Delta, Finish, ToolCallDelta
+from graphflow.models.deltas import Delta, FallbackDelta, Finish, ToolCallDelta
+from graphflow.models.fallback_names import fallback_issues
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of
@@ -80,6 +81,10 @@ class ModelKind:
                 options_from_document(own)
             except ValueError as error:
                 yield Issue(pointer="/with/options", message=str(error), kind="type")
+            else:
+                key = arguments.get("providerKey", document.provider_key)
+                model = arguments.get("model", document.model)
+                yield from fallback_issues(own, key, model, self._providers, "/with/options")
         provider = arguments.get("providerKey")
         if isinstance(provider, str) and "${" not in provider and self._providers and provider not in self._providers:
             yield Issue(
@@ -118,13 +123,15 @@ class CountedModel(WrappedModel):
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         ctx, key = self._ctx, self._ctx.keys.ordinal("stream")
-        meter, empty = CallMeter(ctx, self._inner, key), True
+        meter, empty = CallMeter.begun(ctx, self._inner, key), True
         ids = CallIds(ctx, messages, recorded=False)
-        meter.begin()
         try:
             async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
-                    empty = False
+                    if isinstance(delta, FallbackDelta):
+                        meter.fall_back(delta)
+                    else:
+                        empty = False
                     if isinstance(delta, ToolCallDelta):
                         delta = await ids.own(delta)
                         if delta.id is not None:
@@ -178,7 +185,7 @@ async def call_model(
         opened = ctx.uncounted_model(provider_key, model)
         speech = DeltaEmitter(ctx, "content" if shown else "hidden", show_reasoning=True, summary=False)
         spoken = ModelStream(ctx, opened, offered.get, speech, shows_calls=shown, key=key)
-        spoken.meter.begin()
+        spoken.begin()
         done = await spoken.hear(request, [tool.spec for tool in offered.values()], chosen)
         if shown:
             ctx.close_blocks()  # the next call's text is a block of its own

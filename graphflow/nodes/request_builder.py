@@ -18,7 +18,6 @@ from graphflow.content import (
     TextPart,
     content_of,
     media_of,
-    url_misfit,
 )
 from graphflow.errors import NodeFailed
 from graphflow.graph.definition.document import GraphDefinition
@@ -27,6 +26,7 @@ from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolMessage, from_wire
 from graphflow.models.options import ChatOptions, OneTool, options_from_document
+from graphflow.models.sendable import refusal_of
 from graphflow.nodes.reasoning_summary import SCHEMA
 
 if TYPE_CHECKING:
@@ -138,8 +138,6 @@ def messages_of(
 
 _KINDS: dict[str, type[MediaPart]] = {"image": ImagePart, "audio": AudioPart, "file": FilePart}
 _SHOWN = ("id", "name", "type", "mimeType", "url")
-_FILE_URLS = frozenset({"anthropic", "openrouter"})
-"""Providers that fetch a document by its URL; the others take its bytes only."""
 
 
 def listed(messages: Iterable[Message]) -> list[Message]:
@@ -228,17 +226,13 @@ async def _refusal(part: MediaPart, ctx: NodeRun, model: ChatModel, wanted: bool
     takes = model.capabilities.input
     if takes is None and not wanted:
         return f"it is not known whether {model.model!r} takes {part.type} parts (`as: part` sends it all the same)"
-    if takes is not None and part.type not in takes:
-        return f"model {model.model!r} takes no {part.type} parts"
-    if part.upload is not None or part.blob is not None:
-        return None if await _bytes_of(part, ctx) is not None else "its bytes are not on this server"
-    if (why := url_misfit(part.url)) is not None:
+    if part.upload is None and part.blob is None:
+        return refusal_of(part, model.provider, model.model, takes)
+    # Its URL is that of this server; the model gets the bytes.
+    bare = msgspec.structs.replace(part, url=None)
+    if (why := refusal_of(bare, model.provider, model.model, takes)) is not None:
         return why
-    if part.data is None and (
-        isinstance(part, AudioPart) or (isinstance(part, FilePart) and model.provider not in _FILE_URLS)
-    ):
-        return f"provider {model.provider!r} takes the bytes of {part.type} parts and no URL: upload it"
-    return None
+    return None if await _bytes_of(part, ctx) is not None else "its bytes are not on this server"
 
 
 async def _shown(part: Part, ctx: NodeRun, model: ChatModel, is_new: bool) -> Part:

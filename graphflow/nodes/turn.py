@@ -17,7 +17,7 @@ from graphflow.memory.prompt_snapshot import noted_tools
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.chat_model import without_finish
-from graphflow.models.deltas import TextDelta, ThinkingDelta, ToolCallDelta
+from graphflow.models.deltas import FallbackDelta, TextDelta, ThinkingDelta, ToolCallDelta
 from graphflow.models.logs.call_context import set_call_context
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.models.replay.replay import with_reasoning
@@ -155,13 +155,17 @@ class ModelStream:
     ) -> None:
         self.ctx, self.model, self.speech = ctx, model, speech
         self.heard = TurnAccumulator()
-        self.meter = CallMeter(ctx, model, key)
+        self._key = key
         self._find, self._shows_calls, self._final = find, shows_calls, final
         self._ids: dict[int, str] = {}
         """Position in the turn → call id."""
 
+    def begin(self) -> None:
+        """Counts the call, see `CallMeter.begin`."""
+        self.meter = CallMeter.begun(self.ctx, self.model, self._key)
+
     async def hear(self, messages: list[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> Completion:
-        """The whole turn; the meter has begun.
+        """The whole turn, after `begin`.
 
         Raises:
             ModelError: the call failed; `heard` holds what arrived until then.
@@ -186,6 +190,8 @@ class ModelStream:
                         await think(delta.text)  # type: ignore[union-attr]
                     elif isinstance(delta, ToolCallDelta):
                         self._call(delta)
+                    elif kind is FallbackDelta:
+                        self.meter.fall_back(delta)  # type: ignore[arg-type]
         except ModelError:
             # Refused before the first word: there is nothing to pay, so the call is not counted as cut off.
             if heard.empty:
@@ -257,7 +263,7 @@ class ModelTurn:
             NodeFailed: `tool_required`, or an answer that does not fit the `schema`.
         """
         ctx = self.ctx
-        self.spoken.meter.begin()
+        self.spoken.begin()
         # Before the request is built: providers refuse a conversation with an unanswered call.
         if self.last:
             await self._close_open_calls()

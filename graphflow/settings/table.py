@@ -390,7 +390,7 @@ PROVIDER_FIELDS: dict[str, Kinds] = {
     "base_url": (str,), "model": (str,), "api_key_env": (str, list), "needs_key": (bool,), "hosts": (list,),
     "aliases": (list,), "protocol": (str,), "finish_optional": (bool,), "think_tags": (bool, str),
     "replay_reasoning": (str,), "usage": (str,), "headers": (dict,), "knobs": (dict,), "script": (str,),
-    "fallback": (bool,), "auth": (str,), "limits": (dict,),
+    "fallback": (bool, list), "auth": (str,), "limits": (dict,),
 }  # fmt: skip
 """Fields of `[providers.KEY]`: those of `graphflow.models.profiles.Profile`, which says what each means."""
 MCP_FIELDS: dict[str, Kinds] = {

@@ -139,3 +139,14 @@ def test_run_takes_choices_for_a_rollback_alone(cli):
         "rerun",
     )
     assert done.code == 0, done.err
+
+
+def test_a_fallback_that_has_no_key_or_is_retired_is_reported(cli, environment, project):
+    (project / "graphflow.toml").write_text(
+        '[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\nfallback = ["openai", "deepseek/deepseek-chat"]\n',
+        encoding="utf-8",
+    )
+    environment |= {"LLM_PROVIDER": "mine", "MINE_MODEL": "m", "DEEPSEEK_API_KEY": "k"}
+    found = [(f["state"], f["text"]) for f in cli("doctor", "--json").json]
+    assert any(state == "error" and "'openai'" in text and "OPENAI_API_KEY" in text for state, text in found), found
+    assert any(state == "warning" and "deepseek-chat" in text and "retired" in text for state, text in found), found

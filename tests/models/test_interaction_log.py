@@ -138,10 +138,13 @@ async def test_with_warnings_only_a_good_call_says_nothing(lines: list[dict[str,
 
 
 @pytest.mark.parametrize(("said", "logged"), [(None, True), ("false", False)])
-async def test_the_log_is_on_unless_it_is_switched_off(tmp_path: Path, said: str | None, logged: bool) -> None:
+async def test_the_log_is_on_unless_it_is_switched_off(
+    tmp_path: Path, said: str | None, logged: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     environ = {} if said is None else {"AGENT_LLM_INTERACTION_LOG_ENABLED": said}
     async with Application(load_settings(tmp_path, environ=environ)) as app:
-        assert isinstance(app.models("scripted", None), LoggedModel) is logged
+        await complete(app.models("scripted", None), ASK)
+    assert ("model.response" in capsys.readouterr().err) is logged
 
 
 async def test_without_a_set_up_the_lines_go_to_stderr_by_the_level_of_the_environment(

@@ -259,7 +259,7 @@ class Way:
 
 
 def between(first: Way, second: Way) -> FallbackModel:
-    return FallbackModel(first, lambda: second)  # type: ignore[arg-type, return-value]
+    return FallbackModel(first, lambda _: second, ["p"], same_account=True)  # type: ignore[arg-type, return-value]
 
 
 async def test_the_other_way_is_tried_when_the_first_fails_before_its_first_delta() -> None:

@@ -16,6 +16,7 @@ from graphflow.models.providers import (
     known_providers,
     limits_from,
     open_model,
+    open_provider,
     resolve_provider,
 )
 from graphflow.models.remote.retry import Limits
@@ -26,7 +27,7 @@ from tests.models.turns import ASK
 
 def test_without_anything_set_auto_is_the_scripted_model() -> None:
     assert resolve_provider(env={}).key == "scripted"
-    assert isinstance(open_model(env={}), ScriptedModel)
+    assert isinstance(open_provider(resolve_provider(env={}), env={}), ScriptedModel)
 
 
 @pytest.mark.parametrize("key", [None, "", "auto", " AUTO "])

@@ -203,9 +203,10 @@ def _models(settings: Settings) -> Iterator[Finding]:
         yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
     yield from _model_data(settings, chosen)
     # Agents may name any provider; one that was given an address or a table is meant to be used.
-    for key in {**PROFILES, **settings.providers}:
+    stand_in = {provider for table in settings.providers.values() for provider, _ in _fallbacks(table.get("fallback"))}
+    for key in dict.fromkeys([*PROFILES, *settings.providers, *sorted(stand_in)]):
         given = key in settings.providers or settings.environ.get(f"{provider_prefix(key)}_BASE_URL")
-        if not given or key == chosen.key:
+        if not (given or key in stand_in) or key == chosen.key:
             continue
         try:
             wrong = _unusable(resolve_provider(key, settings.environ, settings.providers))
@@ -244,6 +245,8 @@ def _named_models(settings: Settings) -> Iterator[tuple[str, str]]:
     from graphflow.models.providers import resolve_provider
 
     named: set[tuple[str | None, str | None]] = {(key, None) for key in settings.providers}
+    for table in settings.providers.values():
+        named |= set(_fallbacks(table.get("fallback")))
     for file in sorted(Path(settings.agents.dir).glob("*.json")):
         with suppress(OSError, ValueError, RecursionError):  # reported with the agents
             named |= set(_models_in(json.loads(file.read_bytes())))
@@ -259,9 +262,19 @@ def _models_in(data: Any, above: str | None = None) -> Iterator[tuple[str | None
         key, model = (value if isinstance(value := data.get(n), str) else None for n in ("providerKey", "model"))
         if key is not None or model is not None:
             yield key or above, model
+        yield from _fallbacks(data.get("fallback"))
         above = key or above
     for part in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from _models_in(part, above)
+
+
+def _fallbacks(names: Any) -> Iterator[tuple[str, str | None]]:
+    """`(provider key, model)` of each name in a list of fallbacks."""
+    from graphflow.models.fallback_names import split_name
+
+    for name in names if isinstance(names, list) else ():
+        with suppress(ValueError, AttributeError):  # reported with the file
+            yield split_name(name)
 
 
 def _unusable(provider: Provider) -> str | None:
@@ -309,14 +322,15 @@ async def _call(settings: Settings, key: str | None) -> Finding:
     from graphflow.errors import GraphflowError
     from graphflow.messages import HumanMessage
     from graphflow.models.chat_model import ChatOptions
-    from graphflow.models.providers import open_model, resolve_provider
+    from graphflow.models.providers import open_provider, resolve_provider
     from graphflow.models.remote.retry import Limits
 
     chosen = resolve_provider(key, settings.environ, settings.providers)
     name = f"{chosen.key}: {chosen.model}" if chosen.model else chosen.key
     begun = time.monotonic()
     try:
-        model = open_model(key, None, settings.environ, settings.providers, limits=Limits(max_retries=0))
+        # By itself: an answer of a fallback would hide what is wrong with it.
+        model = open_provider(chosen, None, settings.environ, limits=Limits(max_retries=0))
         try:
             async with asyncio.timeout(CALL_S):
                 async for _ in model.stream([HumanMessage(content="Say ok.")], (), ChatOptions(max_tokens=16)):

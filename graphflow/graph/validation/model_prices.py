@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,11 +26,20 @@ def unpriced(document: GraphDefinition, kinds: Kinds) -> list[str]:
 
 
 def _called(document: GraphDefinition) -> Iterator[tuple[str | None, str | None]]:
-    """`(provider key, model)` of each `model` node, else what the document itself names."""
+    """`(provider key, model)` of each `model` node, else what the document itself names, and those of fallbacks."""
     nodes = [node for node in document.nodes.values() if node.use == "model"]
+    yield from _fallbacks(document.options)
     for node in nodes:
         given: Mapping[str, Any] = node.with_ if isinstance(node.with_, Mapping) else {}
         yield given.get("providerKey", document.provider_key), given.get("model", document.model)
+        yield from _fallbacks(given.get("options"))
     # Python nodes open the model that the document names.
     if not nodes:
         yield document.provider_key, document.model
+
+
+def _fallbacks(options: Any) -> Iterator[tuple[str, str | None]]:
+    names = options.get("fallback") if isinstance(options, Mapping) else None
+    for name in names if isinstance(names, list | tuple) else ():
+        provider, *model = re.split("[/:]", str(name), maxsplit=1)
+        yield provider, model[0] if model else None

@@ -14,10 +14,10 @@ from graphflow.content import Content, ImagePart, MediaPart, Part, RefusalPart, 
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.anthropic.blocks import Wire, written
-from graphflow.models.remote.sendable import note_unsent, with_name
 from graphflow.models.replay.call_ids import accepted
 from graphflow.models.replay.replay import Replay
 from graphflow.models.replay.rules import CallIdRule
+from graphflow.models.sendable import note_unsent, with_name
 
 CALL_IDS = CallIdRule(
     # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no length is documented, 64 is that of Bedrock.

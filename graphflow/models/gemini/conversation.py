@@ -10,9 +10,9 @@ import msgspec
 from graphflow.content import CitationPart, Content, Part, RefusalPart, TextPart, base64_of, media_of
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.accumulator import arguments_error
-from graphflow.models.remote.sendable import with_name
 from graphflow.models.replay.replay import Replay
 from graphflow.models.replay.signed_arguments import unchanged
+from graphflow.models.sendable import with_name
 
 FILLER = "skip_thought_signature_validator"
 """In place of the signature of a call that another model made: https://ai.google.dev/gemini-api/docs/thought-signatures"""

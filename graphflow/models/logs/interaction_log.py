@@ -19,7 +19,16 @@ from graphflow.errors import GraphflowError
 from graphflow.masking import StreamMasker, mask
 from graphflow.messages import Message, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
-from graphflow.models.deltas import Delta, Finish, PartDelta, StateDelta, TextDelta, ThinkingDelta, ToolCallDelta
+from graphflow.models.deltas import (
+    Delta,
+    FallbackDelta,
+    Finish,
+    PartDelta,
+    StateDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
 from graphflow.models.logs.call_context import call_context
 from graphflow.models.logs.log import model_logger
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
@@ -136,6 +145,8 @@ class _LoggedCall:
                 return {"part": part.type}
             case ToolCallDelta(index=index, arguments=arguments):
                 return {"tool": self._names.get(index, ""), "call": index, "arguments": self._piece(index, arguments)}
+            case FallbackDelta():
+                return {"fallback": f"{delta.provider}/{delta.model}"}
             case Finish(reason, raw_reason):
                 return {"finishReason": reason, "rawReason": raw_reason}
 

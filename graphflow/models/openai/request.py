@@ -14,8 +14,8 @@ from graphflow.models.options import ChatOptions, OneTool, ResponseFormat, ToolS
 from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
 from graphflow.models.remote.request_options import answer_form, compute_fields, schema_rule
-from graphflow.models.remote.sendable import note_unsent, with_name
 from graphflow.models.replay.replay import Replay
+from graphflow.models.sendable import note_unsent, with_name
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names that the protocol takes; a request with another one is refused."""

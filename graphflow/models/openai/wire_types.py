@@ -9,7 +9,17 @@ import msgspec
 
 from graphflow.messages import Message, from_wire
 from graphflow.models.accumulator import Completion
-from graphflow.models.deltas import Delta, Finish, PartDelta, StateDelta, TextDelta, ThinkingDelta, ToolCallDelta, Usage
+from graphflow.models.deltas import (
+    Delta,
+    FallbackDelta,
+    Finish,
+    PartDelta,
+    StateDelta,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Usage,
+)
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 
 
@@ -113,7 +123,7 @@ def wire_delta(delta: Delta) -> dict[str, Any]:
             function = {"name": name, "arguments": arguments}
             return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
         # What is opaque belongs to the provider behind, and parts that are not text have no field in a chunk.
-        case Finish() | StateDelta() | PartDelta():
+        case Finish() | StateDelta() | PartDelta() | FallbackDelta():
             return {}
 
 

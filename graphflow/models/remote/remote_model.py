@@ -19,10 +19,10 @@ from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.profiles import knows_compute
 from graphflow.models.provider import Provider
 from graphflow.models.remote.retry import Limits, backoff_s, limits_of_call
-from graphflow.models.remote.sendable import check_sendable
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import TOKEN_LENGTH
 from graphflow.models.replay.replay import Replay
+from graphflow.models.sendable import check_sendable
 from graphflow.models.tokens import estimate_message_tokens
 
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -83,6 +83,7 @@ class RemoteModel:
         return Capabilities(
             input=None if facts is None else frozenset(facts.input),
             structured=knobs.structured,
+            fallback=() if isinstance(self._provider.profile.fallback, bool) else self._provider.profile.fallback,
             compute=knows_compute(knobs, self._model),
             parallel_tool_calls=knobs.parallel_tool_calls,
         )

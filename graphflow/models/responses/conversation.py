@@ -9,8 +9,8 @@ from graphflow.content import Content, part_to_wire
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.logs.log import notice
-from graphflow.models.remote.sendable import note_unsent, with_name
 from graphflow.models.replay.replay import Replay
+from graphflow.models.sendable import note_unsent, with_name
 
 
 def split_instructions(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:

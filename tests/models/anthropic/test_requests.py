@@ -13,7 +13,7 @@ from graphflow.models.anthropic.schema import structured_schema
 from graphflow.models.chat_model import ChatOptions, complete
 from graphflow.models.options import OneTool, ToolSpec, options_from_document
 from graphflow.models.profiles import Knobs
-from graphflow.models.providers import open_model
+from graphflow.models.providers import open_provider, resolve_provider
 from tests.models.anthropic.service import Service, answering, serving, text, turn
 from tests.models.raw_server import stream
 from tests.models.turns import spec
@@ -199,6 +199,10 @@ async def test_the_base_url_is_taken_with_and_without_its_version(base: str) -> 
         assert model.url(root + base) == f"{root}{'/gateway' if 'gateway' in base else ''}/v1/messages"
 
 
+def opened(profile: dict[str, Any]) -> Any:
+    return open_provider(resolve_provider("mine", {"K": "key"}, {"mine": profile}), "m", {})
+
+
 async def test_headers_name_the_version_the_key_and_the_beta_features() -> None:
     """https://platform.claude.com/docs/en/api/beta-headers"""
     profile = {
@@ -207,14 +211,14 @@ async def test_headers_name_the_version_the_key_and_the_beta_features() -> None:
         "api_key_env": "K",
         "headers": {"anthropic-beta": "a,b"},
     }
-    model: Any = open_model("mine", "m", env={"K": "key"}, profiles={"mine": profile})
+    model: Any = opened(profile)
     headers = model._endpoint.headers
     assert (headers["x-api-key"], headers["anthropic-version"], "authorization" in headers) == (
         "key",
         "2023-06-01",
         False,
     )
-    other: Any = open_model("mine", "m", env={"K": "key"}, profiles={"mine": {**profile, "auth": "bearer"}})
+    other: Any = opened({**profile, "auth": "bearer"})
     assert (other._endpoint.headers["authorization"], "x-api-key" in other._endpoint.headers) == ("Bearer key", False)
 
 

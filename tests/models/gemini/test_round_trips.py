@@ -9,7 +9,7 @@ import pytest
 from graphflow.content import ImagePart, TextPart
 from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState, SystemMessage, ToolCall, ToolMessage
 from graphflow.models.chat_model import ChatModel, ToolSpec, complete
-from graphflow.models.providers import open_model
+from graphflow.models.providers import open_provider, resolve_provider
 from tests.models.gemini.service import FILLER, STOP, call, chunk, service, text, thought
 from tests.models.raw_server import RawServer, raw_server
 from tests.models.turns import OpenClient
@@ -170,6 +170,6 @@ async def test_pictures_go_as_parts_in_questions_and_in_results(opened: OpenClie
 )
 async def test_the_address_says_which_protocol_google_is_spoken_to_in(url: str, kind: str) -> None:
     env = {"GEMINI_API_KEY": "k"} | ({"GEMINI_BASE_URL": url} if url else {})
-    model = open_model("gemini", None, env)
+    model = open_provider(resolve_provider("gemini", env), None, env)
     assert type(model).__name__ == kind
     await model.aclose()

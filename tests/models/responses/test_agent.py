@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphflow import MemoryCheckpointer, load_graph, tool
-from graphflow.models.providers import open_model
+from graphflow.models.providers import open_provider, resolve_provider
 from graphflow.models.responses.model import ResponsesModel
 from tests.models.raw_server import raw_server
 from tests.models.responses.service import call, reasoning, service, text, turn
@@ -39,6 +39,8 @@ async def test_an_agent_calls_its_tools_over_two_turns_of_one_thread(opened: Ope
 
 
 async def test_a_profile_opens_the_protocol() -> None:
-    model = open_model("openai", "gpt-5.5", {"OPENAI_API_KEY": "sk-1"}, {"openai": {"protocol": "responses"}})
+    model = open_provider(
+        resolve_provider("openai", {"OPENAI_API_KEY": "sk-1"}, {"openai": {"protocol": "responses"}}), "gpt-5.5"
+    )
     assert isinstance(model, ResponsesModel)
     await model.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphflow.content import Content, TextPart, media_of, url_misfit
+from graphflow.content import AudioPart, Content, FilePart, MediaPart, TextPart, media_of, url_misfit
 from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, Message
 
@@ -29,6 +29,26 @@ def check_sendable(messages: Sequence[Message], provider: str) -> None:
                     retryable=False,
                     provider=provider,
                 )
+
+
+_FILE_URLS = frozenset({"anthropic", "openrouter"})
+"""Providers that fetch a document by its URL; the others take its bytes only."""
+
+
+def refusal_of(part: MediaPart, provider: str, model: str, takes: frozenset[str] | None) -> str | None:
+    """Why a model can't be shown a part, or None.
+
+    Args:
+        takes: types of parts that it takes; `None` is unknown.
+    """
+    if takes is not None and part.type not in takes:
+        return f"model {model!r} takes no {part.type} parts"
+    if (why := url_misfit(part.url)) is not None:
+        return why
+    by_bytes = isinstance(part, AudioPart) or (isinstance(part, FilePart) and provider not in _FILE_URLS)
+    if part.url is not None and part.data is None and by_bytes:
+        return f"provider {provider!r} takes the bytes of {part.type} parts and no URL: upload it"
+    return None
 
 
 def with_name(message: HumanMessage) -> Content:
