@@ -21,9 +21,11 @@ from graphflow.suggestions import choose
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEAST: Mapping[str, float] = {
-    "hold_ms": 0, "interval_s": 0, "limit": 0, "max_concurrency": 1, "newest": 0, "since": 0,
+    "hold_ms": 0, "interval_s": 0, "limit": 1, "max_concurrency": 1, "newest": 0, "since": 0,
 }  # fmt: skip
 """The least value of a number, wherever a parameter has this name."""
+_MOST: Mapping[str, int] = {"limit": (1 << 63) - 1}
+"""The greatest value, likewise: what a store can count to."""
 _ABOVE = ("interval_s",)
 """Of those, the ones that must lie above it."""
 _ALIASES = {
@@ -55,7 +57,7 @@ def checked(function: Any = None, /, *, shows: Callable[..., Any] | None = None)
 
     Raises:
         ArgumentRefused: an argument that there is not, with the name that is probably meant; or a value of another kind.
-        GraphflowError: `invalid_input` for a number below its least.
+        GraphflowError: `invalid_input` for a number outside its range.
     """
     if function is None:
         return functools.partial(_checked, shows=shows)
@@ -141,6 +143,11 @@ class Arguments:
                 rule = f"above {least}" if above else f"at least {least}"
                 raise GraphflowError(
                     f"{self._called(call)} got {name}={value}; it must be {rule}", code="invalid_input"
+                )
+            most = _MOST.get(name)
+            if most is not None and value > most:
+                raise GraphflowError(
+                    f"{self._called(call)} got {name}={shown(value)}; it must be at most {most}", code="invalid_input"
                 )
 
     def _next(self, name: str, value: Any, allowed: tuple[ValueKind, ...]) -> str:

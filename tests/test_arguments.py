@@ -128,6 +128,18 @@ def test_a_value_of_another_kind_is_refused_with_place_value_rule_and_next_step(
     assert str(refused.value).partition(" takes ")[2].partition(": ")[2]
 
 
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS if option == "limit"])
+@pytest.mark.parametrize(
+    ("limit", "rule"), [(0, "at least 1"), (-1, "at least 1"), (True, "a whole number"), (1.5, "a whole number"), (1 << 70, "at most 9")]
+)  # fmt: skip
+def test_a_page_has_a_length_that_it_can_have(name: str, limit: Any, rule: str) -> None:
+    """A page of no lines asked the store again and again without an end, and a very long one made SQLite's own error."""
+    with pytest.raises(GraphflowError) as refused:
+        use(CHECKED[name], name, limit=limit)
+    assert refused.value.code == "invalid_input"
+    assert f"got limit={limit}" in str(refused.value) and rule in str(refused.value)
+
+
 def test_every_option_with_a_plain_type_is_in_the_table() -> None:
     named = {option for _, option in OPTIONS}
     assert {
