@@ -46,17 +46,17 @@ class _IntegerWalk:
     def _applied(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
         """The schemas and those that they apply to the same value; each once, however often they refer to each other."""
         found: dict[int, Mapping[str, Any]] = {}
-        todo = list(schemas)
-        while todo:
-            schema = todo.pop()
+        pending = list(schemas)
+        while pending:
+            schema = pending.pop()
             if not isinstance(schema, Mapping) or id(schema) in found:
                 continue
             found[id(schema)] = schema
-            todo += [part for word in _PARTS for part in _items(schema.get(word))]
-            todo += [schema[word] for word in _BRANCHES if word in schema]
-            todo += _values(schema, "dependentSchemas")
+            pending += [part for word in _PARTS for part in _items(schema.get(word))]
+            pending += [schema[word] for word in _BRANCHES if word in schema]
+            pending += _values(schema, "dependentSchemas")
             if isinstance(reference := schema.get("$ref"), str):
-                todo.append(referred(self._root, reference)[0])
+                pending.append(referred(self._root, reference)[0])
         return list(found.values())
 
 
@@ -81,15 +81,15 @@ def _is_index(token: str, items: Sized) -> bool:
 
 def _marked(root: Any, word: str, name: str) -> Any:
     """The first part whose `$anchor` or `$id` is this one."""
-    todo = [root]
-    while todo:
-        part = todo.pop()
+    pending = [root]
+    while pending:
+        part = pending.pop()
         if isinstance(part, Mapping):
             if part.get(word) == name:
                 return part
-            todo += part.values()
+            pending += part.values()
         elif isinstance(part, list | tuple):
-            todo += part
+            pending += part
     return None
 
 

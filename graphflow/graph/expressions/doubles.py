@@ -209,17 +209,17 @@ class SchemaPlaces:
 
     def _survey(self, schema: Any) -> None:
         """Notes the keys, patterns and positions that a root speaks of."""
-        todo = [schema]
-        while todo:
-            part = todo.pop()
+        pending = [schema]
+        while pending:
+            part = pending.pop()
             if isinstance(part, Mapping):
                 self._mentioned.update(map(str, _mapping(part.get("properties"))))
                 for pattern in _mapping(part.get("patternProperties")):
                     self._patterns.setdefault(pattern, _matcher(pattern))
                 self._longest = max(self._longest, len(_items(part.get("prefixItems"))))
-                todo += part.values()
+                pending += part.values()
             elif isinstance(part, list | tuple):
-                todo += part
+                pending += part
 
 
 def _of_item(schema: Mapping[str, Any], step: Any) -> list[Any]:
