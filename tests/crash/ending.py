@@ -150,6 +150,7 @@ class Ending:
         second = await self.app.run({}, self.out.thread, on_busy=how, **options)
         second = await self.answered(second)
         self.second = second.status, self.out.effects
+        self.out.left.clear()  # the second's function has set it; the first's still waits
         self.out.effects = first
         return await self.outcome(caller)
 
