@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
+from graphflow.runtime.collector import relax_collector
 from graphflow.runtime.loop_watch import watch_loop
 from graphflow.server import cors, envelope, openapi
 from graphflow.server.access_log import AccessLog
@@ -41,19 +42,22 @@ from graphflow.service.runs.webhooks import Webhooks
 from graphflow.telemetry.run_metrics import ServerMetrics
 
 
-def create_app(application: Application, *, tokens: Sequence[str] = (), watch: bool = True) -> FastAPI:
+def create_app(
+    application: Application, *, tokens: Sequence[str] = (), watch: bool = True, own_process: bool = False
+) -> FastAPI:
     """The HTTP face of an application; its lifespan opens and closes the application.
 
     Args:
         tokens: further bearer tokens, beside `server.tokens`; without any, every caller is accepted.
         watch: activate changed agent files while it runs.
+        own_process: the process does nothing but serve, so its garbage collector is set for that.
     """
     metrics = ServerMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            async with _served(application, metrics, webhooks, watch=watch):
+            async with _served(application, metrics, webhooks, watch=watch, own_process=own_process):
                 yield
         except BaseException as error:
             app.state.start_error = error  # the server that calls this reports only the trace
@@ -95,13 +99,16 @@ def create_app(application: Application, *, tokens: Sequence[str] = (), watch: b
 
 @asynccontextmanager
 async def _served(
-    application: Application, metrics: ServerMetrics, webhooks: Webhooks, *, watch: bool
+    application: Application, metrics: ServerMetrics, webhooks: Webhooks, *, watch: bool, own_process: bool
 ) -> AsyncIterator[None]:
     """The application, open and looked after."""
     async with application:
         # Opened before the first request, so that a store that can't be opened fails the start.
         await application.runs.ready()
         await asyncio.to_thread(warm_up)
+        if own_process:
+            # It looks through all that is loaded: before `watch_loop`, which would report it as a blocked loop.
+            relax_collector(application.store)
         metrics.listen(application)
         if watch:
             application.watch()

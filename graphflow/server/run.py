@@ -14,7 +14,6 @@ import uvicorn
 
 from graphflow.addresses import is_loopback
 from graphflow.errors import GraphflowError
-from graphflow.runtime.collector import relax_collector
 from graphflow.server.app import create_app, stop
 from graphflow.server.client_addresses import TrustedProxies
 from graphflow.server.connections import BoundedProtocol, OneLine, survive_exhaustion
@@ -91,12 +90,14 @@ def make_server(
     port: int | None = None,
     token: str | None = None,
     on_start: Callable[[str], None] | None = None,
+    own_process: bool = False,
 ) -> Server:
     """A server ready for `serve()` on an event loop.
 
     Args:
         host, port, token: over the settings'; port 0 takes a free one.
         on_start: called with the address once it listens.
+        own_process: as of `create_app`.
 
     Raises:
         GraphflowError: `invalid_input` when others could reach it and no token is set.
@@ -113,7 +114,7 @@ def make_server(
     proxies = TrustedProxies(settings.trusted_proxies)
     protocol = partial(BoundedProtocol, bounds=settings, proxies=proxies, addresses=Counter())
     config = uvicorn.Config(
-        create_app(application, tokens=tokens),
+        create_app(application, tokens=tokens, own_process=own_process),
         http=protocol,  # type: ignore[arg-type] # called as the class would be
         host=host,
         port=settings.port if port is None else port,
@@ -139,10 +140,4 @@ def serve(
 ) -> None:
     """Serves until a signal ends it; see `make_server`. The process is the server's: its garbage collector is set too."""
     application = Application(settings)
-
-    def started(url: str) -> None:
-        relax_collector(application.store)
-        if on_start is not None:
-            on_start(url)
-
-    make_server(application, host=host, port=port, token=token, on_start=started).run()
+    make_server(application, host=host, port=port, token=token, on_start=on_start, own_process=True).run()

@@ -12,12 +12,27 @@ from pathlib import Path
 import pytest
 import structlog
 
+from graphflow.runtime.loop_watch import LoopWatch, watch_loop
+from graphflow.server import app
 from graphflow.telemetry.logs import _Carry, set_up_logs
 from graphflow.telemetry.metrics import Counter, Gauge, Histogram, render
+from tests.forked import python
 from tests.server.conftest import ask, frames, serving
 from tests.server.test_users import OPS, with_tokens
 from tests.service.conftest import Gate, make_application
 
+SERVED = """
+import gc, os, signal
+from graphflow.runtime.collector import LEAST
+from graphflow.server.run import serve
+from graphflow.settings import load_settings
+
+def started(url):
+    print(gc.get_threshold()[0] == LEAST)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+serve(load_settings(environ={}), port=0, on_start=started)
+"""
 SAMPLE = re.compile(r"([a-z_]+)(?:\{([a-z]+=\"[^\"]*\"(?:,[a-z]+=\"[^\"]*\")*)\})? (\S+)")
 
 
@@ -49,6 +64,29 @@ def test_the_page_is_prometheus_text() -> None:
         'took_seconds_bucket{le="0.1"} 2\ntook_seconds_bucket{le="1"} 3\ntook_seconds_bucket{le="+Inf"} 4\n'
         "took_seconds_sum 7.65\ntook_seconds_count 4\n"
     )
+
+
+@pytest.mark.parametrize(("own_process", "expected"), [(True, ["collector", "watch"]), (False, ["watch"])])
+async def test_the_collector_is_set_before_anybody_looks_who_blocks_the_loop(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, own_process: bool, expected: list[str]
+) -> None:
+    """It holds the loop for a moment: the first start on a slow machine would report that."""
+    order: list[str] = []
+
+    def watched() -> LoopWatch:
+        order.append("watch")
+        return watch_loop()
+
+    monkeypatch.setattr(app, "relax_collector", lambda store: order.append("collector"))
+    monkeypatch.setattr(app, "watch_loop", watched)
+    async with serving(make_application(folder), own_process=own_process):
+        assert order == expected
+
+
+def test_graphflow_serve_sets_the_collector_of_its_process(tmp_path: Path) -> None:
+    server = python("-c", SERVED, cwd=tmp_path, pipes=("stdout", "stderr"))
+    out, err = server.communicate()
+    assert out == "True\n", err
 
 
 async def test_metrics_tell_of_runs_calls_streams_and_queues(folder: Path, gate: Gate) -> None:
