@@ -35,7 +35,7 @@ def turns_with_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     return [m for m in messages if m["role"] == "assistant" and m.get("tool_calls")]
 
 
-def _foreign(messages: Sequence[dict[str, Any]], said: Sequence[str] = (), call: Sequence[str] = ()) -> str | None:
+def foreign(messages: Sequence[dict[str, Any]], said: Sequence[str] = (), call: Sequence[str] = ()) -> str | None:
     """A field that this provider does not know.
 
     Mistral 422: https://github.com/BerriAI/litellm/issues/30835; Groq 400 "property … is unsupported":
@@ -81,7 +81,7 @@ def gemini(*signatures: str) -> Rule:
                 return f"Function call in the {number}. content block is missing a thought_signature"
             if set(found) - known:
                 return "Corrupted thought signature"
-        return _foreign(messages, ["extra_content"], ["extra_content"])
+        return foreign(messages, ["extra_content"], ["extra_content"])
 
     return rule
 
@@ -97,7 +97,7 @@ def openrouter(*turns: list[dict[str, Any]]) -> Rule:
         said = [m for m in turns_with_calls(messages) if m.get("reasoning_details")]
         if turns and not said:
             return "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`"
-        return _foreign(messages, ["reasoning_details"])
+        return foreign(messages, ["reasoning_details"])
 
     return rule
 
@@ -114,7 +114,7 @@ def deepseek(*texts: str) -> Rule:
             return f"not our reasoning: {strange}"
         if missing := [text for text in texts if text not in given]:
             return f"reasoning that was not passed back: {missing}"
-        return _foreign(messages, ["reasoning_content"])
+        return foreign(messages, ["reasoning_content"])
 
     return rule
 
@@ -127,7 +127,7 @@ def kimi(*texts: str) -> Rule:
             if message.get("tool_calls") and not message.get("reasoning_content"):
                 return f"thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}"
         given = {m["reasoning_content"] for m in messages if m.get("reasoning_content", "").strip()}
-        return f"not our reasoning: {given}" if given != set(texts) else _foreign(messages, ["reasoning_content"])
+        return f"not our reasoning: {given}" if given != set(texts) else foreign(messages, ["reasoning_content"])
 
     return rule
 
@@ -137,7 +137,7 @@ def mistral(messages: list[dict[str, Any]]) -> str | None:
     for call_id in _ids(messages):
         if not re.fullmatch("[a-zA-Z0-9]{9}", call_id):
             return f"Tool call id was {call_id} but must be a-z, A-Z, 0-9, with a length of 9."
-    return _foreign(messages)
+    return foreign(messages)
 
 
 def openai(messages: list[dict[str, Any]]) -> str | None:
@@ -145,7 +145,7 @@ def openai(messages: list[dict[str, Any]]) -> str | None:
     for call_id in _ids(messages):
         if len(call_id) > 40:
             return f"string too long. Expected a string with maximum length 40, but got {len(call_id)}"
-    return _foreign(messages)
+    return foreign(messages)
 
 
 def _ids(messages: list[dict[str, Any]]) -> list[str]:

@@ -130,13 +130,13 @@ async def test_another_protocol_comes_as_the_same_deltas_one_by_one() -> None:
     assert asked.json["tools"][0]["name"] == "look_up" and asked.json["max_tokens"] == 100
 
 
-def thinking(*pieces: str, signature: str) -> list[dict[str, Any]]:
+def thinking(*pieces: str, signature: str, index: int = 0) -> list[dict[str, Any]]:
     """A thinking block, its text in pieces and its signature last."""
     return [
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
-        *(said(0, type="thinking_delta", thinking=piece) for piece in pieces),
-        said(0, type="signature_delta", signature=signature),
-        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": index, "content_block": {"type": "thinking", "thinking": ""}},
+        *(said(index, type="thinking_delta", thinking=piece) for piece in pieces),
+        said(index, type="signature_delta", signature=signature),
+        {"type": "content_block_stop", "index": index},
     ]
 
 
@@ -152,6 +152,34 @@ async def test_claude_gets_its_signed_thinking_back_before_its_calls() -> None:
         await model.aclose()
         sent = server.requests[1].json["messages"][1]["content"]
     assert [part["type"] for part in sent] == ["thinking", "tool_use"]
+
+
+async def test_claude_gets_each_of_several_blocks_back_in_its_place() -> None:
+    """The library itself takes one: with the others lost, "`thinking` blocks … cannot be modified"."""
+    words = [
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+        said(1, type="text_delta", text="I look."),
+        {"type": "content_block_stop", "index": 1},
+    ]
+    called = [event | {"index": 3} if "index" in event else event for event in TURN[5:]]
+    first = [TURN[0], *thinking("Let me ", "look.", signature="sig-A"), *words]
+    first += [*thinking("Paris", ", then.", signature="sig-B", index=2), *called]
+    rule = strict.claude(("Let me look.", "sig-A"), ("Paris, then.", "sig-B"))
+    async with raw_server(stream(*as_events(*first)), strict.strict(rule, *as_events(*TURN))) as server:
+        model = library_model(server.url)
+        one = (await complete(model, ASK, TOOLS)).message
+        result = ToolMessage(tool_call_id=one.tool_calls[0].id, content="r")
+        await complete(model, [*ASK, one, result], TOOLS)
+        await model.aclose()
+        second = server.requests[1].json
+    assert second["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Let me look.", "signature": "sig-A"},
+        {"type": "text", "text": "I look."},
+        {"type": "thinking", "thinking": "Paris, then.", "signature": "sig-B"},
+        {"type": "tool_use", "id": "call_a", "name": "look_up", "input": {"q": "x"}},
+    ]
+    assert second["messages"][2]["content"][0]["type"] == "tool_result"
+    assert second["system"] == server.requests[0].json["system"]
 
 
 async def test_claude_gets_the_turns_of_others_without_their_thinking_and_with_ids_that_it_accepts() -> None:

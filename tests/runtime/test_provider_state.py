@@ -19,6 +19,7 @@ from graphflow.messages import AIMessage, ProviderState
 from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.profiles import Profile
 from graphflow.models.provider import Provider
+from graphflow.models.replay.signed_arguments import SIGNED, fingerprint
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.testing import collect
 from tests.models import strict_providers as strict
@@ -63,7 +64,7 @@ async def signed(app: CompiledGraph, thread_id: str) -> bool:
     state = ProviderState(
         provider="gemini",
         model="gemini-3-pro-preview",
-        data={"extra_content": {"google": {"thought_signature": SIGNATURE}}},
+        data={"extra_content": {"google": {"thought_signature": SIGNATURE}}, SIGNED: fingerprint('{"city":"Paris"}')},
     )
     return bool(made == ToolCall(id="c1", name="weather", arguments='{"city":"Paris"}', provider_state=state))
 

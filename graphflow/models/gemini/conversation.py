@@ -11,7 +11,7 @@ from graphflow.content import CitationPart, Content, Part, RefusalPart, TextPart
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage, ToolMessage
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.replay.replay import Replay
-from graphflow.models.replay.signed_arguments import unchanged
+from graphflow.models.replay.signed_arguments import SIGNED, unchanged
 from graphflow.models.sendable import with_name
 
 FILLER = "skip_thought_signature_validator"
@@ -97,7 +97,7 @@ def _own_parts(message: AIMessage, replay: Replay, *, fill: bool) -> list[dict[s
                 if 0 <= position < len(message.tool_calls):
                     wire_id = {"id": part["id"]} if part.get("id") else {}
                     # A signature signs the arguments too; those that somebody has edited since are not its own.
-                    if not unchanged(message.tool_calls[position].arguments, part.get("arguments")):
+                    if not unchanged(message.tool_calls[position].arguments, part.get(SIGNED)):
                         signature = {"thoughtSignature": FILLER} if fill else {}
                     parts.append({"functionCall": wire_id | _call(message, position)} | signature)
     whole_calls, whole_media = list(range(len(message.tool_calls))), list(range(len(media)))

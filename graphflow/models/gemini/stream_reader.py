@@ -35,7 +35,7 @@ from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.replay import Replay
-from graphflow.models.replay.signed_arguments import fingerprint
+from graphflow.models.replay.signed_arguments import SIGNED, fingerprint
 
 
 class GeminiReader(TurnProgress):
@@ -225,7 +225,7 @@ class GeminiReader(TurnProgress):
         arguments = "{}" if call.args is None else msgspec.json.encode(call.args).decode()
         wire_id = {"id": call.id} if call.id else {}
         self._wanted = self._wanted or bool(wire_id)
-        signed = {"arguments": fingerprint(arguments)} if signature else {}
+        signed = {SIGNED: fingerprint(arguments)} if signature else {}
         self._parts.append({"call": position} | wire_id | self._signature(signature) | signed)
         out.append(ToolCallDelta(position, self._ids.unique(call.id or None), call.name, arguments))
 

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphflow.errors import ModelError
-from graphflow.messages import Message
+from graphflow.messages import AIMessage, Message
+from graphflow.models.anthropic.conversation import RequestTurns
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.logs.log import notice
 from graphflow.models.openai.request import request_fields
@@ -23,6 +24,7 @@ from graphflow.models.openai.stream_reader import TurnReader
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
 from graphflow.models.remote.failures import Masker, failure, http_failure, in_band_failure
+from graphflow.models.remote.loose_json import encode_body, read_json
 from graphflow.models.remote.remote_model import RemoteModel, random_token
 from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.sse_decoder import SseEvent
@@ -30,6 +32,7 @@ from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import tls_failure
 from graphflow.models.replay.refusals import refuses_state
 from graphflow.models.replay.replay import Replay
+from graphflow.models.replay.rules import CLAUDE_LIBRARY
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
@@ -77,7 +80,14 @@ class AnyLlmModel(RemoteModel):
             out: dict[str, Any] = {"stream": True}
             if profile.usage == "stream_options":
                 out["stream_options"] = {"include_usage": True}
-            out |= request_fields(profile, replay, messages, tools, options)
+            if self._provider.key in CLAUDE_LIBRARY:
+                # The library gives Claude one block of thinking back; there may be several, and each has its place.
+                out |= request_fields(profile, replay.bare, messages, tools, options)
+                if any(isinstance(m, AIMessage) and replay.own(m.provider_state) for m in messages):
+                    turns = RequestTurns(replay, messages, signed=True, warn=notice).turns
+                    out["extra_body"] = read_json(encode_body({"messages": turns}))
+            else:
+                out |= request_fields(profile, replay, messages, tools, options)
             return out | ({"extra_headers": dict(options.headers)} if options.headers else {})
 
         # A reader holds the state of one stream, so each try needs a new one.

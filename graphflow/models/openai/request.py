@@ -87,6 +87,7 @@ def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str,
                 data["content"] = message.text
                 if isinstance(message, AIMessage):
                     note_unsent(message, replay.provider, notice)
+            _think(data, said)
             data |= said
             for call, more in zip(data.get("tool_calls") or (), calls, strict=True):
                 _mend_call(call, replay)
@@ -94,6 +95,16 @@ def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str,
         out.append(data)
     _show(shown, out)
     return out
+
+
+def _think(data: dict[str, Any], said: dict[str, Any]) -> None:
+    """Puts the thinking that a provider wants back as a part of the content (Mistral) there."""
+    thinking = said.pop("thinking", None)
+    if not thinking:
+        return
+    chunk: dict[str, Any] = {"type": "thinking", "thinking": [{"type": "text", "text": thinking}], "closed": True}
+    chunk |= said.pop("extra_content", {}).get("mistral", {})
+    data["content"] = [chunk, *([{"type": "text", "text": data["content"]}] if data["content"] else [])]
 
 
 def _show(parts: list[dict[str, Any]], out: list[dict[str, Any]]) -> None:

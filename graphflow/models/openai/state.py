@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graphflow.models.deltas import Delta, StateDelta
 from graphflow.models.replay.replay import AS_REASONING, Replay
+from graphflow.models.replay.signed_arguments import SIGNED, fingerprint
 
 _JOINED = ("text", "summary", "data")
 """Texts of a reasoning item that come in pieces; of every other field the first value stays."""
@@ -14,47 +16,46 @@ _JOINED = ("text", "summary", "data")
 class StateCollector:
     """The provider state of one turn. `close` gives it out, whole."""
 
-    __slots__ = ("_blocks", "_calls", "_details", "_extra", "_replay", "_thought")
+    __slots__ = ("_blocks", "_calls", "_details", "_extra", "_replay")
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self._details = ReasoningItems()
         self._extra: dict[str, Any] = {}
         self._calls: dict[int, dict[str, Any]] = {}
-        self._thought: list[str] = []
-        """Reasoning since the last signature."""
-        self._blocks: list[str] = []
-        """Reasoning by signature."""
+        self._blocks: list[tuple[str, int, int, int]] = []
+        """Signed thinking: the signature, and how many characters of reasoning, of text, and calls had come until then."""
 
     def details(self, items: list[Any]) -> None:
         """Takes `reasoning_details` of one chunk."""
         self._details.take(items)
 
-    def thought(self, text: str) -> None:
-        """Takes reasoning, for providers that sign its text."""
-        if "reasoning" in self._replay.message_fields:
-            self._thought.append(text)
-
-    def take_extra(self, content: Any) -> None:
-        """Takes `extra_content` of a delta."""
+    def take_extra(self, content: Any, reasoned: int, said: int, calls: int) -> None:
+        """Takes `extra_content` of a delta; `reasoned` and `said` characters and so many calls had come until then."""
         if not isinstance(content, dict):
             return
+        given = content.get("anthropic")
+        if isinstance(given, dict) and isinstance(given.get("signature"), str):
+            self._blocks.append((given["signature"], reasoned, said, calls))
         _merge(self._extra, content)
-        if isinstance(given := content.get("anthropic"), dict) and given.get("signature"):
-            self._blocks.append("".join(self._thought))
-            self._thought.clear()
 
     def call(self, position: int, content: Any) -> None:
         """Takes `extra_content` of a call."""
         if isinstance(content, dict):
             _merge(self._calls.setdefault(position, {}), content)
 
-    def close(self, out: list[Delta], *, reasoned: bool) -> None:
-        """Adds the state of the message and its calls; `reasoned`: there was reasoning."""
+    def close(self, out: list[Delta], *, reasoned: int, said: int, arguments: Sequence[str]) -> None:
+        """Adds the state of the message and its calls.
+
+        Args:
+            reasoned: characters of reasoning; `said` is those of text.
+            arguments: of each call.
+        """
         replay = self._replay
         for position, content in sorted(self._calls.items()):
             if "extra_content" in replay.call_fields and content:
-                out.append(StateDelta(replay.stamped({"extra_content": content}), position))
+                signed = {"extra_content": content, SIGNED: fingerprint(arguments[position] or "{}")}
+                out.append(StateDelta(replay.stamped(signed), position))
         data: dict[str, Any] = {}
         if items := self._details.items():
             data["reasoning_details"] = items
@@ -63,12 +64,27 @@ class StateCollector:
         if any(self._extra.values()):
             data["extra_content"] = self._extra
         if reasoned:
-            data["reasoning_content"] = AS_REASONING
+            data |= {"reasoning_content": AS_REASONING, "reasoning": AS_REASONING, "thinking": AS_REASONING}
         if self._blocks:
-            # The library takes one block back: the last one, which precedes the calls.
-            data["reasoning"] = AS_REASONING if len(self._blocks) == 1 and not self._thought else self._blocks[-1]
+            data["content"] = self._content(reasoned, said, len(arguments))
+        elif "content" in replay.message_fields:
+            data.pop("thinking", None)  # unsigned, it is refused
         if kept := {name: value for name, value in data.items() if name in replay.message_fields}:
             out.append(StateDelta(replay.stamped(kept)))
+
+    def _content(self, reasoned: int, said: int, calls: int) -> list[dict[str, Any]]:
+        """The blocks of the turn, as `anthropic.blocks` keeps them."""
+        out: list[dict[str, Any]] = []
+        thought = told = called = 0
+        for signature, reasoned_then, said_then, called_then in [*self._blocks, ("", reasoned, said, calls)]:
+            # What came since the last block stands before this one: text first, then calls.
+            if said_then > told:
+                out.append({"type": "text", "characters": said_then - told})
+            out += [{"type": "tool_use"}] * (called_then - called)
+            if signature or reasoned_then > thought:
+                out.append({"type": "thinking", "characters": reasoned_then - thought, "signature": signature})
+            thought, told, called = reasoned_then, said_then, called_then
+        return out
 
 
 class ReasoningItems:

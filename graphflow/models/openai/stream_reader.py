@@ -201,14 +201,13 @@ class TurnReader(TurnProgress):
         elif isinstance(delta.content, list):
             text, thought = _parts(delta.content)
             reasoning = reasoning or thought
+            for part in delta.content:
+                if isinstance(part, dict) and isinstance(signature := part.get("signature"), str):
+                    self._state.take_extra({"mistral": {"signature": signature}}, 0, 0, 0)
         if delta.reasoning_details:
             # The details often repeat the reasoning, so they are shown only where no plain text came with them.
             reasoning = reasoning or "".join(map(_detail_text, delta.reasoning_details))
             self._state.details(delta.reasoning_details)
-        if reasoning:
-            self._state.thought(reasoning)
-        if delta.extra_content is not None:
-            self._state.take_extra(delta.extra_content)
         if delta.refusal:
             # A refusal takes the place of the answer: shown as text, else the reader would see nothing.
             self._refused = True
@@ -224,6 +223,8 @@ class TurnReader(TurnProgress):
             self._calls.take(delta.tool_calls, out)
         elif delta.function_call is not None:
             self._calls.take([CallPart(function=delta.function_call)], out)
+        if delta.extra_content is not None:
+            self._state.take_extra(delta.extra_content, self._reasoning_characters, self._characters, len(self._calls))
 
     def _take_text(self, text: str, out: list[Delta]) -> None:
         if self._think is None:
@@ -257,7 +258,9 @@ class TurnReader(TurnProgress):
             # Text that the splitter held back precedes the calls, as it did on the wire.
             self._put_pieces(self._think.close(), out)
         self._calls.flush(out)
-        self._state.close(out, reasoned=self._reasoning_characters > 0)
+        self._state.close(
+            out, reasoned=self._reasoning_characters, said=self._characters, arguments=self._calls.arguments()
+        )
         out.append(Finish(self._reason(), self._raw_reason, read_usage(self._usage)))
 
     def _whole_without_reason(self) -> bool:

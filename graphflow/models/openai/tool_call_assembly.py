@@ -80,6 +80,10 @@ class CallTable:
                 self._state.call(call.position, part.extra_content)
             self._extend(call, function, out)
 
+    def arguments(self) -> list[str]:
+        """Of each call, in the order of positions."""
+        return [call.text for call in self._calls]
+
     def flush(self, out: list[Delta]) -> None:
         """At the end of the turn: calls that were held, and `{}` for those that came without arguments."""
         for call in self._calls:

@@ -11,7 +11,8 @@ import msgspec
 
 from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState
 from graphflow.models.replay.call_ids import accepted
-from graphflow.models.replay.rules import CALL_ID_RULES, REPLAY_RULES, CallIdRule, ReplayRule
+from graphflow.models.replay.rules import CALL_ID_RULES, FIRST_CALL_ID, REPLAY_RULES, CallIdRule, ReplayRule
+from graphflow.models.replay.signed_arguments import SIGNED, unchanged
 
 AS_REASONING = True
 """In place of a text in the state: the message's own `reasoning`, which would be stored twice."""
@@ -87,17 +88,25 @@ class Replay:
                 continue
             own = self._fields(message.provider_state, rule.message, rule.scope, message.reasoning)
             # The other rows' fields must not hide what this one's provider refuses to do without.
-            said |= own if own or not message.tool_calls else rule.message_filler
+            said |= own if own or not message.tool_calls else self._filler(rule.message_filler, message)
             for number, call in enumerate(message.tool_calls):
-                own = self._fields(call.provider_state, rule.call, rule.scope, "")
+                own = self._fields(call.provider_state, rule.call, rule.scope, "", call.arguments)
                 calls[number] |= own if own or number else rule.call_filler
         return said, calls
 
+    def _filler(self, filler: Any, message: AIMessage) -> Any:
+        if isinstance(filler, dict):
+            return {name: self._filler(value, message) for name, value in filler.items()}
+        if isinstance(filler, list):
+            return [self._filler(value, message) for value in filler]
+        return self.call_id(message.tool_calls[0].id) if filler == FIRST_CALL_ID else filler
+
     def _fields(
-        self, state: ProviderState | None, names: tuple[str, ...], scope: str, reasoning: str
+        self, state: ProviderState | None, names: tuple[str, ...], scope: str, reasoning: str, arguments: str = ""
     ) -> dict[str, Any]:
         data = self.own(state, scope=scope)
-        if data is None:
+        # What was signed with other arguments is refused.
+        if data is None or not unchanged(arguments, data.get(SIGNED)):
             return {}
         found = {name: data[name] for name in names if name in data}
         return {name: reasoning if value is AS_REASONING else value for name, value in found.items()}

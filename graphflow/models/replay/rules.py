@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+FIRST_CALL_ID = "<id of the first call>"
+"""In a filler: the id of the message's first call, as the provider gets it."""
+
 
 class ReplayRule(msgspec.Struct, frozen=True, kw_only=True):
     """State that goes back, in which fields and turns, and what stands in its place in turns of other providers."""
@@ -49,7 +52,7 @@ class CallIdRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _GEMINI_3 = r"gemini-([3-9]|\w+-latest)"
-_CLAUDE_LIBRARY = ("anthropic", "vertexaianthropic", "azureanthropic")
+CLAUDE_LIBRARY = ("anthropic", "vertexaianthropic", "azureanthropic")
 
 REPLAY_RULES: tuple[ReplayRule, ...] = (
     ReplayRule(
@@ -92,9 +95,63 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         source="https://github.com/agno-agi/agno/issues/8794",
     ),
     ReplayRule(
-        # Through the library: the signature as `extra_content`, the text that it signs as `reasoning`.
-        providers=_CLAUDE_LIBRARY,
-        message=("extra_content", "reasoning"),
+        # "Gemini models require OpenRouter reasoning details to be preserved in each request": one entry for each turn.
+        providers=("openrouter",),
+        models=r"^google/gemini-([3-9]|\w+-latest)",
+        message=("reasoning_details",),
+        message_filler={
+            "reasoning_details": [
+                {
+                    "type": "reasoning.encrypted",
+                    "data": "skip_thought_signature_validator",
+                    "id": FIRST_CALL_ID,
+                    "format": "google-gemini-v1",
+                    "index": 0,
+                }
+            ]
+        },
+        checked="2026-01-12",
+        source="https://github.com/RooCodeInc/Roo-Code/pull/10640",
+    ),
+    ReplayRule(
+        # The gateway hands the refusal of the model's own service on: "reasoning_content is missing in assistant tool call message".
+        providers=("openrouter",),
+        models=r"^moonshotai/kimi-(k2\.[5-9]|k2-thinking|k[3-9])",
+        message=("reasoning_details",),
+        message_filler={"reasoning_content": " "},
+        checked="2026-01-29",
+        source="https://github.com/avante-corp/avante.nvim/pull/2940",
+    ),
+    ReplayRule(
+        # As a thinking part of the content, before the text: "the full assistant message, thinking trace included".
+        providers=("mistral",),
+        message=("thinking", "extra_content"),
+        checked="2026-08-05",
+        source="https://docs.mistral.ai/studio-api/conversations/reasoning",
+    ),
+    ReplayRule(
+        # Reasoning of turns with tools is used; models before refuse the field ("property 'reasoning' is unsupported").
+        providers=("groq",),
+        models="gpt-oss",
+        message=("reasoning",),
+        turns="tools",
+        checked="2026-07-22",
+        source="https://github.com/vercel/ai/issues/7860",
+    ),
+    ReplayRule(
+        # Xiaomi's, wherever they are served: 400 without it.
+        models=r"mimo-v\d",
+        message=("reasoning_content",),
+        turns="tools",
+        scope="provider",
+        message_filler={"reasoning_content": " "},
+        checked="2026-05-18",
+        source="https://github.com/JohnnyZ93/oai-compatible-copilot/pull/259",
+    ),
+    ReplayRule(
+        # Through the library: the blocks of the turn, as the native client keeps them.
+        providers=CLAUDE_LIBRARY,
+        message=("content", "thinking"),
         checked="2026-11-23",
         source="https://platform.claude.com/docs/en/build-with-claude/extended-thinking",
     ),
@@ -149,7 +206,7 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
     ),
     CallIdRule(
         # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; no length is documented, 64 is that of Bedrock.
-        providers=_CLAUDE_LIBRARY,
+        providers=CLAUDE_LIBRARY,
         longest=64,
         checked="2026-06-15",
         source="https://github.com/HKUDS/nanobot/pull/4356",
@@ -178,6 +235,15 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
         longest=64,
         checked="2026-11-23",
         source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolUseBlock.html",
+    ),
+    CallIdRule(
+        # As OpenAI itself, see above.
+        providers=("openrouter",),
+        models=r"^openai/",
+        alphabet=r"!-~",
+        longest=40,
+        checked="2025-11-11",
+        source="https://github.com/agno-agi/agno/issues/5382",
     ),
     CallIdRule(
         providers=("openrouter",),

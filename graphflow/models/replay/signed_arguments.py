@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+SIGNED = "arguments"
+"""Where the state of a call keeps the fingerprint."""
 _LENGTH = 16
 
 

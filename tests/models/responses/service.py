@@ -9,7 +9,7 @@ from typing import Any
 from graphflow.models.options import fits_strict
 from tests.models.raw_server import Answer, Connection, body, stream
 
-REASONING_MODELS = ("o3", "o4", "gpt-5", "gpt-6", "deepseek")
+REASONING_MODELS = ("o3", "o4", "gpt-5", "gpt-6", "grok-4", "deepseek")
 _PARAMETERS = frozenset({
     "background", "context_management", "conversation", "include", "input", "instructions", "max_output_tokens", "max_tool_calls",
     "metadata", "model", "parallel_tool_calls", "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_retention",
