@@ -49,6 +49,8 @@ class _Media(_ContentPart, frozen=True):
     """File name, for people and for providers that show it to the model."""
     size: int | None = None
     """Bytes, where they are known."""
+    stored: int | None = None
+    """Of a `blob`: the number under which the thread's store has the bytes. It says nothing of them."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in described(self).items() if k != 'type')})"
@@ -93,6 +95,8 @@ Part = TextPart | ImagePart | AudioPart | FilePart | RefusalPart | CitationPart
 MediaPart = ImagePart | AudioPart | FilePart
 PART_TYPES = (TextPart, ImagePart, AudioPart, FilePart, RefusalPart, CitationPart)
 MEDIA_TYPES = (ImagePart, AudioPart, FilePart)
+LARGE_BYTES = 4096
+"""Bytes of a part from which on a store keeps them outside the message."""
 
 Content = str | tuple[Part, ...]
 """Of a message: text, or parts in their order."""
@@ -130,6 +134,17 @@ def content_of(parts: Iterable[Part]) -> Content:
     if all(type(part) is TextPart for part in found):
         return "".join(part.text for part in found if type(part) is TextPart)
     return found
+
+
+def bytes_in(part: MediaPart) -> bytes | None:
+    """The bytes that the part itself has, also in a `data:` URL; None where it has none."""
+    if part.data is None and part.url is not None and part.url.startswith("data:"):
+        try:
+            found: bytes | None = _source(part.url).get("data")
+        except ValueError:
+            return None
+        return found
+    return part.data
 
 
 def part_misfit(part: Any) -> str | None:

@@ -24,7 +24,7 @@ from msgspec.msgpack import Ext
 
 from graphflow.checkpoints import timestamps, type_registry
 from graphflow.checkpoints.type_registry import register
-from graphflow.content import PART_TYPES
+from graphflow.content import MEDIA_TYPES, PART_TYPES, Content
 from graphflow.errors import CodecError
 from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
 from graphflow.json_data import MAX_BITS
@@ -245,8 +245,19 @@ def _whole(value: Message | ToolCall) -> None:
         raise _Refused(f"{wrong}; it could not be read again")
 
 
+media_met = [0]
+"""How many messages with media were encoded in this process: the journal takes large bytes out of those that are new."""
+
+
+def _note_media(content: Content) -> None:
+    if any(isinstance(part, MEDIA_TYPES) for part in content):
+        media_met[0] += 1
+
+
 def _message(value: Message, depth: int, walk: _Walk) -> Ext:
     _whole(value)
+    if type(value.content) is not str:
+        _note_media(value.content)
     return Ext(MESSAGE, _pack(value))
 
 
@@ -257,6 +268,8 @@ def _tool_call(value: ToolCall, depth: int, walk: _Walk) -> Ext:
 
 def _ai_message(value: AIMessage, depth: int, walk: _Walk) -> Ext:
     _whole(value)
+    if type(value.content) is not str:
+        _note_media(value.content)
     if value.reasoning_details:
         details = tuple(walk(item, _deeper(depth)) for item in value.reasoning_details)
         value = msgspec.structs.replace(value, reasoning_details=details)
@@ -279,6 +292,8 @@ def _with_state(value: Stateful, depth: int, walk: _Walk) -> Stateful:
 
 def _human_message(value: HumanMessage, depth: int, walk: _Walk) -> Ext:
     _whole(value)
+    if type(value.content) is not str:
+        _note_media(value.content)
     if value.references:
         depth = _deeper(depth)
         value = msgspec.structs.replace(value, references=tuple(walk(item, depth) for item in value.references))
@@ -316,6 +331,8 @@ class _Careful:
         if kind in _TEXTED:
             if kind not in _INNER:
                 _whole(value)
+                if type(getattr(value, "content", "")) is not str:
+                    _note_media(value.content)
             # A text in a struct's field has no room for an extension: the fields become a map of their own.
             code = TOOL_CALL if kind is ToolCall else MESSAGE
             # A state that isn't there is left out, as msgspec leaves it out: what has none keeps its bytes.

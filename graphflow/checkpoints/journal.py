@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from graphflow.checkpoints import codec
 from graphflow.checkpoints.checkpointer import Checkpointer, eager_commits
 from graphflow.checkpoints.event_log import EPOCH, pack
 from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.media.large_bytes import Found, TakenBytes, read_bytes, stored_media
 from graphflow.checkpoints.record_encoder import (
     after_commit,
     encode_commit,
@@ -28,10 +30,14 @@ from graphflow.checkpoints.record_encoder import (
 from graphflow.checkpoints.record_fields import Counts, Starts
 from graphflow.checkpoints.rows import Lineage, Record, ThreadFacts, ThreadRow
 from graphflow.checkpoints.usage import spent_by
+from graphflow.content import LARGE_BYTES
 from graphflow.graph.core.commands import Commit
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.engine.ports import Durable, Logged
 
+T = TypeVar("T")
+_FROM_OUTSIDE = frozenset({"input", "answer", "signal"})
+"""Sources of records whose values no node has made."""
 SNAPSHOT_MIN_BYTES = 8192
 """Patches lighter than this are cheaper to read than to replace."""
 SNAPSHOT_FRAMES = 1_000
@@ -45,6 +51,10 @@ class PreparedRecord(msgspec.Struct):
     commit: Commit
     body: bytes
     items: tuple[Any, ...]
+    media: bool
+    """Messages with media are in it, perhaps with bytes that do not belong there; see `without_bytes`."""
+    new: Found | None = None
+    """The large bytes that it brings."""
 
 
 class _Promise:
@@ -140,6 +150,8 @@ class ThreadJournal:
         self._keep = keep
         self._last: Durable | None = None
         self._gathered: _Gathered | None = None
+        self._found: Found | None = None
+        """The large bytes that the thread has stored; None until somebody asks."""
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -160,8 +172,30 @@ class ThreadJournal:
         if (eager := eager_commits(self.store)) is not None:
             eager.hurry()
 
-    def prepare(self, commit: Commit) -> PreparedRecord:
-        return PreparedRecord(commit, *encode_commit(commit, self._counts))
+    def prepare(self, commit: Commit, taken: TakenBytes | None = None) -> PreparedRecord:
+        met = codec.media_met[0]
+        body, items = encode_commit(commit, self._counts)
+        if taken is not None:
+            return PreparedRecord(commit, body, (*items, *taken.items), False, taken.new)
+        # What comes from outside may have messages in their JSON form, which are no messages yet.
+        is_large = len(body) > LARGE_BYTES and commit.source in _FROM_OUTSIDE
+        return PreparedRecord(commit, body, items, is_large or met != codec.media_met[0])
+
+    def without_bytes(self, value: T, machine: Machine) -> tuple[T, TakenBytes]:
+        taken = TakenBytes(self._stored(machine))
+        return taken.value(value), taken
+
+    def _stored(self, machine: Machine) -> Found:
+        if self._found is None:
+            self._found = stored_media(machine)
+        return self._found
+
+    async def read_bytes(self, name: str, machine: Machine) -> bytes | None:
+        number = self._stored(machine).get(name)
+        if number is None:
+            return None
+        await self.flush()  # reads see what is durable
+        return await read_bytes(self.store, self.chain, name, number)
 
     def write(self, prepared: PreparedRecord, events: list[Logged], seq: int, tail: int, release: bool) -> Durable:
         commit = prepared.commit
@@ -175,6 +209,8 @@ class ThreadJournal:
             self._begun = True
             packed.insert(0, [EPOCH, seq - self._mark, self.row.fence])
         data = encode_data(prepared.body, seq, tail, packed)
+        if prepared.new:
+            self._found = {**self._stored(machine), **prepared.new}
         restarts(commit.patch.frames, self._counts, self._starts)
         after_commit(commit.patch.frames, self._counts)
         self._bytes_since += len(data)

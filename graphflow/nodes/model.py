@@ -21,7 +21,7 @@ from graphflow.models.deltas import Delta, FallbackDelta, Finish, ToolCallDelta
 from graphflow.models.fallback_names import fallback_issues
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of
+from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of, with_bytes
 from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.port import Tool, tool
@@ -123,6 +123,8 @@ class CountedModel(WrappedModel):
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         ctx, key = self._ctx, self._ctx.keys.ordinal("stream")
+        if any(type(message.content) is not str for message in messages):
+            messages = await with_bytes(messages, ctx)
         meter, empty = CallMeter.begun(ctx, self._inner, key), True
         ids = CallIds(ctx, messages, recorded=False)
         try:

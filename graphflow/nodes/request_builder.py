@@ -243,7 +243,9 @@ async def _shown(part: Part, ctx: NodeRun, model: ChatModel, is_new: bool) -> Pa
     if why is None:
         if part.upload is None and part.blob is None:
             return part
-        return msgspec.structs.replace(part, data=await _bytes_of(part, ctx), upload=None, blob=None, url=None)
+        return msgspec.structs.replace(
+            part, data=await _bytes_of(part, ctx), upload=None, blob=None, stored=None, url=None
+        )
     if is_new:
         _warn(ctx, model, part, f"{why}; it is named as text")
     return TextPart(
@@ -251,7 +253,28 @@ async def _shown(part: Part, ctx: NodeRun, model: ChatModel, is_new: bool) -> Pa
     )
 
 
+async def with_bytes(messages: Sequence[Message], ctx: NodeRun) -> Sequence[Message]:
+    """The messages with the bytes that the thread has stored beside them."""
+    if not any(part.blob is not None for message in messages for part in media_of(message.content)):
+        return messages
+    out: list[Message] = []
+    for message in messages:
+        if not isinstance(message, SystemMessage) and not isinstance(message.content, str):
+            parts = [await _with_bytes(part, ctx) for part in message.content]
+            message = msgspec.structs.replace(message, content=tuple(parts))
+        out.append(message)
+    return out
+
+
+async def _with_bytes(part: Part, ctx: NodeRun) -> Part:
+    if not isinstance(part, MEDIA_TYPES) or part.blob is None or (data := await ctx.part_bytes(part)) is None:
+        return part
+    return msgspec.structs.replace(part, data=data, blob=None, stored=None)
+
+
 async def _bytes_of(part: MediaPart, ctx: NodeRun) -> bytes | None:
+    if part.blob is not None and (found := await ctx.part_bytes(part)) is not None:
+        return found
     read = ctx.services.get("upload_bytes")
     return None if read is None or part.upload is None else await read(ctx.thread_id, part.upload)
 

@@ -14,6 +14,7 @@ import msgspec
 from graphflow.checkpoints import codec, event_log
 from graphflow.checkpoints.export import ThreadCopy, from_lines
 from graphflow.checkpoints.ids import check_text
+from graphflow.checkpoints.media import large_bytes
 from graphflow.checkpoints.record_decoder import (
     Folded,
     RecordBody,
@@ -121,7 +122,10 @@ class _Reading:
         log = self._logs[lineage, frame, channel]
         if ordinal in log:
             _damaged(f"entry {ordinal} of {channel!r} stands twice in lineage {lineage}")
-        decode_entry(data, channel)
+        if frame >= large_bytes.FIRST and channel == large_bytes.CHANNEL:
+            large_bytes.checked_bytes(data)
+        else:
+            decode_entry(data, channel)
         log[ordinal] = record, data
 
     def check(self) -> None:
@@ -193,7 +197,8 @@ class _Reading:
             for (frame, channel), count in body.counts.items()
             for n in range(count)
         }
-        if expected != {(item.frame, item.channel, item.ordinal) for item in record.items}:
+        # Large bytes are no entries of a list, and belong to no frame.
+        if expected != {(i.frame, i.channel, i.ordinal) for i in record.items if i.frame < large_bytes.FIRST}:
             _damaged(f"record {record.id!r} has other entries of its lists than it counts")
 
     def _check_logs(self, folded: Folded | None, number: int, ordinal: int) -> None:
@@ -205,7 +210,11 @@ class _Reading:
             )
             for frame, channel, count in wanted_logs(folded)
         }
-        _read(f"the lists at record {ordinal} of lineage {number}", lambda logs: with_logs(folded, logs), entries)
+        machine = _read(
+            f"the lists at record {ordinal} of lineage {number}", lambda logs: with_logs(folded, logs), entries
+        )
+        for stored in large_bytes.stored_media(machine).values():
+            self._entries(number, ordinal, stored, large_bytes.CHANNEL, (0,))
 
     def _entries(self, number: int, upto: int, frame: int, channel: str, ordinals: Sequence[int]) -> list[bytes]:
         logs = [

@@ -146,8 +146,20 @@ class Commits:
         commit = commands[0]
         assert isinstance(commit, Commit)
         self._bound.admit(tick, commit)
+        if run.journal is None:
+            return machine, commands, None
         # Encoded before anything changes: a value that can't be stored fails its node, and the machine is as it was.
-        return machine, commands, None if run.journal is None else run.journal.prepare(commit)
+        prepared = run.journal.prepare(commit)
+        if (
+            prepared.media
+        ):  # once more with references: few ticks have media, and the others need no look into their values
+            changed, taken = run.journal.without_bytes(tick, run.machine)
+            if changed is not tick:
+                machine, commands = advance(run.plan, run.machine, changed)
+                commit = commands[0]
+                assert isinstance(commit, Commit)
+                prepared = run.journal.prepare(commit, taken)
+        return machine, commands, prepared
 
     def write(
         self, commit: Commit, prepared: Any, requests: list[Interrupt], finished: str | None, *, rests: bool

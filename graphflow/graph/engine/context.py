@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
 from graphflow.arguments import checked
+from graphflow.content import MediaPart, bytes_in
 from graphflow.errors import NodeFailed
 from graphflow.events import NodeProgress
 from graphflow.excerpts import excerpt_of
@@ -185,6 +186,15 @@ class Context:
         It belongs to the application, which also closes it. In a function that runs in a thread use `call_model`.
         """
         return self._service("open_model")(self, provider_key, model)
+
+    async def part_bytes(self, part: MediaPart) -> bytes | None:
+        """The bytes of a message's part, which the thread keeps outside the message where they are many.
+
+        None where the part has none (a URL, an upload), or the thread does not have them.
+        """
+        if part.data is not None or part.blob is None or self._run.journal is None:
+            return bytes_in(part)
+        return await self._run.journal.read_bytes(part.blob, self._run.machine)
 
     # recorded operations (E5)
 

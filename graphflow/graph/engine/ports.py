@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from graphflow.events import Event
 
 if TYPE_CHECKING:
     from graphflow.graph.core.commands import Commit
+    from graphflow.graph.core.machine import Machine
 
+T = TypeVar("T")
 
 Logged = tuple[Event, int]
 """An event as the stored log keeps it, and the number of the first event that it stands for."""
@@ -69,11 +71,28 @@ class Lease(Protocol):
 class Journal(Protocol):
     """The thread's journal as the executor sees it: ordered, atomic, fenced (E3)."""
 
-    def prepare(self, commit: Commit) -> Any:
-        """The commit encoded, nothing written yet.
+    def prepare(self, commit: Commit, taken: Any = None) -> Any:
+        """The commit encoded, nothing written yet. Its `media` says that messages with media are new in it.
+
+        Args:
+            taken: what `without_bytes` took out of it.
 
         Raises:
             CodecError: a value can't be stored; names its channel and type.
+        """
+
+    def without_bytes(self, value: T, machine: Machine) -> tuple[T, Any]:
+        """The value with references in the place of large bytes of messages, and these for `prepare`.
+
+        Args:
+            machine: where the thread is before it.
+        """
+
+    async def read_bytes(self, name: str, machine: Machine) -> bytes | None:
+        """The bytes of this SHA-256 that the thread has stored; None if it has none.
+
+        Args:
+            machine: where the thread is now.
         """
 
     def write(self, prepared: Any, events: list[Logged], seq: int, tail: int, release: bool) -> Durable:

@@ -61,7 +61,12 @@ class SavedStates:
             begins = None if known else Lineage(number=int.from_bytes(os.urandom(7), "big"), thread_id=thread_id)
             journal = ThreadJournal(self.store, row, row.facts, loaded=loaded if known else None, begins=begins)
             commit = self._commit(machine, loaded, state, now)
-            await journal.write(journal.prepare(commit), [], loaded.seq if loaded is not None else 0, 0, True)
+            prepared = journal.prepare(commit)
+            if prepared.media:
+                given, taken = journal.without_bytes(dict(state), machine)
+                commit = self._commit(machine, loaded, given, now)
+                prepared = journal.prepare(commit, taken)
+            await journal.write(prepared, [], loaded.seq if loaded is not None else 0, 0, True)
         except BaseException:
             # A successful write gives the thread back with its commit.
             await self.store.release(thread_id, row.fence)

@@ -135,6 +135,10 @@ class Undoing:
         tick = self.host.tick(OperationRecorded, frame=ROOT, key=key, operation=operation)
         machine, commands = advance(self.plan, self.machine, tick)
         prepared = self.journal.prepare(commands[0])  # type: ignore[arg-type] # the commit comes first
+        if prepared.media:
+            tick, taken = self.journal.without_bytes(tick, self.machine)
+            machine, commands = advance(self.plan, self.machine, tick)
+            prepared = self.journal.prepare(commands[0], taken)  # type: ignore[arg-type]
         pending, self._pending = self._pending, []
         await self.journal.write(prepared, pending, self._seq, 0, release=False)
         self.machine = machine
