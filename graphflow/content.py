@@ -168,10 +168,11 @@ _SAID: dict[type, str] = {str: "text", bytes: "bytes", int: "a whole number"}
 
 
 def described(part: Part | _Media) -> dict[str, Any]:
-    """The part for records, logs and readers: everything but its bytes, of which only how many there are."""
+    """The part for records, logs and readers: everything but its bytes and where they are, only how many there are."""
     if isinstance(part, MEDIA_TYPES) and part.data is not None:
         part = msgspec.structs.replace(part, data=None, size=len(part.data))
     out: dict[str, Any] = msgspec.to_builtins(part)
+    out.pop("stored", None)
     if isinstance(url := out.get("url"), str) and url.startswith("data:"):
         out["url"] = url.partition(",")[0]
     return out

@@ -14,7 +14,9 @@ from graphflow.checkpoints.bulk_load import load_machines
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.errors import unknown_thread
 from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.media.large_bytes import read_bytes, stored_media
 from graphflow.checkpoints.rows import Keep, Pruned
+from graphflow.content import MediaPart, bytes_in
 from graphflow.errors import CheckpointNotFound, StateError, ThreadBusy
 from graphflow.graph.engine.ports import Logged
 from graphflow.runtime.history.diff import diff_of
@@ -224,6 +226,19 @@ class Thread:
         if await store.thread(self.id) is None:
             raise unknown_thread(self.id)
         return await messages_page(store, self.id, limit=limit, cursor=cursor)
+
+    @checked
+    async def part_bytes(self, part: MediaPart, checkpoint_id: str | None = None) -> bytes | None:
+        """The bytes of a message's part, which the thread keeps outside the message where they are many; None if it has none.
+
+        Args:
+            checkpoint_id: where the message is in the state; default the head.
+        """
+        if (name := part.blob) is None or part.data is not None:
+            return bytes_in(part)
+        loaded = await self._load(checkpoint_id)
+        number = stored_media(loaded.machine).get(name)
+        return None if number is None else await read_bytes(await self._store(), loaded.chain, name, number)
 
     # --- changing
 

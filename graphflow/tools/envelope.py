@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from graphflow.content import MEDIA_TYPES, PART_TYPES, MediaPart, media_of, part_misfit, text_of
 from graphflow.json_data import plain as in_json
+from graphflow.messages import ToolMessage
 from graphflow.tools.legacy import is_legacy, read_legacy
 from graphflow.tools.result import ToolResult, failed
 
@@ -81,6 +83,33 @@ def wrap(value: Any, *, legacy: bool = True, tool: str = "the tool") -> ToolResu
     return result
 
 
+def split_parts(value: Any) -> tuple[Any, tuple[MediaPart, ...]]:
+    """What a tool returned without its images, audio and files, and these: one, a list of them and texts, or a result's.
+
+    Raises:
+        ValueError: one of them has a wrong field.
+    """
+    parts: tuple[MediaPart, ...] = ()
+    kind = type(value)
+    if kind in MEDIA_TYPES:
+        value, parts = "", (value,)
+    elif kind is ToolResult and value.parts:
+        value, parts = msgspec.structs.replace(value, parts=()), tuple(value.parts)
+    elif (kind is list or kind is tuple) and any(type(item) in PART_TYPES for item in value):
+        if all(type(item) is str or type(item) in PART_TYPES for item in value):
+            parts = tuple(item for item in value if type(item) in MEDIA_TYPES)
+            value = "\n".join(item if type(item) is str else text_of((item,)) for item in value if item not in parts)
+    for part in parts:
+        if (wrong := part_misfit(part)) is not None:
+            raise ValueError(wrong)
+    return value, parts
+
+
+def named_parts(parts: Iterable[MediaPart]) -> str:
+    """The parts as a text, for where nobody sees them."""
+    return ", ".join(f"[{part.type}: {part.name or part.url or part.media_type or 'unnamed'}]" for part in parts)
+
+
 def _wrapped(value: Any, legacy: bool) -> ToolResult:
     if isinstance(value, ToolResult):
         return msgspec.structs.replace(value, data=plain(value.data), sources=plain(value.sources))
@@ -137,7 +166,9 @@ def from_envelope(data: Mapping[str, Any]) -> ToolResult:
 
 def completed(result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
     """The result with its derived parts filled in: text, time, working directory and arguments."""
-    text = result.text if result.text.strip() else json_text(result.data) if result.data else "OK (no output)"
+    text = result.text
+    if not text.strip():
+        text = json_text(result.data) if result.data else named_parts(result.parts) or "OK (no output)"
     stats = result.stats if "time_ms" in result.stats else {"time_ms": 0, **result.stats}
     context = {"cwd": ".", "params_input": dict(arguments), **result.context}
     return msgspec.structs.replace(result, text=text, stats=stats, context=context)
@@ -154,7 +185,12 @@ def to_envelope(result: ToolResult) -> dict[str, Any]:
 
 def record_of(result: ToolResult) -> dict[str, Any]:
     """The result as JSON data for the thread's record; defaults are left out, `status` never."""
+    parts = result.parts
+    if parts:
+        result = msgspec.structs.replace(result, parts=())
     record: dict[str, Any] = msgspec.to_builtins(result)
+    if parts:  # as a message, whose bytes the journal stores once
+        record["parts"] = ToolMessage(tool_call_id="", content=parts)
     # `omit_defaults` drops `success`; without a status a record could not be told from a person's result.
     return {"status": result.status, **record}
 
@@ -169,6 +205,9 @@ def from_record(record: Any) -> ToolResult:
         )
     # A record of ours has only our fields; anything else is what a person gave as the result.
     if isinstance(record, Mapping) and "status" in record and _FIELDS.issuperset(record):
+        if isinstance(kept := record.get("parts"), ToolMessage):
+            result = from_envelope({name: value for name, value in record.items() if name != "parts"})
+            return msgspec.structs.replace(result, parts=media_of(kept.content))
         return from_envelope(record)
     # A person's result is no tool's older format, whatever its keys.
     return wrap(record, legacy=False)

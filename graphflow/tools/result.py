@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphflow.content import AudioPart, FilePart, ImagePart
 from graphflow.errors import TOOL_ERROR_CODES
 
 ToolStatus = Literal["success", "partial", "error"]
@@ -39,6 +40,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Given exactly when `status` is `error`."""
     sources: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """Sources of the result, `{sourceId?, icon?, title?, url?}` each, shown as `source.snapshot`."""
+    parts: tuple[ImagePart | AudioPart | FilePart, ...] = ()
+    """What the model is shown after the text: images, audio, files."""
     cut_text: str = ""
     """What the model gets instead of the whole; set by the runner when that is too long."""
     whole_text: str = ""

@@ -7,12 +7,12 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
-from graphflow import Context, MemoryCheckpointer, SqliteCheckpointer, load_graph
+from graphflow import Context, MemoryCheckpointer, SqliteCheckpointer, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.rows import Keep
@@ -23,6 +23,7 @@ from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
 from graphflow.models.options import ChatOptions
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.runtime.compiled_graph import CompiledGraph
+from graphflow.tools.result import ToolResult
 
 KEYS = ["test-1:" + "A" * 43 + "="]
 PICTURE = random.Random(1).randbytes(100_000)
@@ -39,8 +40,8 @@ ASKS = {"graphflow": "1", "start": "say", "state": STATE, "nodes": {
 class Eyes(ScriptedModel):
     """Answers, and remembers what bytes it was shown."""
 
-    def __init__(self) -> None:
-        super().__init__({"turns": [{"text": "A cat."}] * 50})
+    def __init__(self, script: Any = {"turns": [{"text": "A cat."}] * 50}) -> None:  # noqa: B006 - read only
+        super().__init__(script)
         self.seen: list[list[bytes]] = []
 
     async def stream(self, messages: Any, tools: Any = (), options: Any = ChatOptions()) -> Any:
@@ -356,3 +357,49 @@ async def test_a_file_part_keeps_its_name(kept: Checkpointer) -> None:
     await app.run({"query": "?"}, "t")
     found = part_of(await app.thread("t").state())
     assert (found.name, found.media_type, found.size, found.blob) == ("a.pdf", "application/pdf", len(PICTURE), NAME)
+
+
+# --- what tools give -----------------------------------------------------------------------------
+
+CALLS = {"graphflow": "1", "start": "ask", "state": {"type": "object", "properties": {"messages": MESSAGES}}, "tools": ["look"], "budget": {"maxSteps": 9}, "nodes": {
+    "ask": {"use": "model", "set": {"messages": "out.messages"}, "next": [{"if": "size(out.toolCalls) > 0", "to": "look"}, {"to": "end"}]},
+    "look": {"use": "tools", "set": {"messages": "out.messages"}, "next": "ask"},
+}}  # fmt: skip
+SHOT = ImagePart(data=PICTURE, media_type="image/png", name="shot.png")
+
+
+LOOKS = {"turns": [{"tool_calls": [{"name": "look", "arguments": {}}]}, {"text": "A cat."}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (SHOT, "[image: shot.png]"),
+        (["Here:", SHOT, TextPart(text="as it was")], "Here:\nas it was"),
+        (ToolResult(text="Here.", parts=(SHOT,)), "Here."),
+        (ToolResult(data={"n": 1}, parts=(SHOT,)), '{"n":1}'),
+    ],
+    ids=["a part", "a list", "a result", "data"],
+)
+@pytest.mark.parametrize("effects", ["read", "write"])
+async def test_the_model_sees_what_a_tool_shows_and_the_thread_stores_it_once(
+    effects: Literal["read", "write"], given: Any, text: str
+) -> None:
+    store, model = MemoryCheckpointer(), Eyes(LOOKS)
+    look = tool(name="look", description="Looks.", effects=effects)(lambda: given)
+    app = load_graph(CALLS, tools=[look], checkpointer=store, model=model)
+    await app.run({"query": "?"}, "t")
+    assert model.seen == [[], [PICTURE]]
+    state = await app.thread("t").state()
+    (message,) = [message for message in state.values["messages"] if isinstance(message, ToolMessage)]
+    assert (message.text, part_of(state).blob, part_of(state).name) == (text, NAME, "shot.png")
+    assert await weight(store, "t") < 1.3 * len(PICTURE)
+
+
+async def test_a_tool_that_gives_a_wrong_part_is_told_so() -> None:
+    store, model = MemoryCheckpointer(), Eyes(LOOKS)
+    look = tool(name="look", description="Looks.", effects="read")(lambda: ImagePart(data="text"))  # type: ignore[arg-type]
+    app = load_graph(CALLS, tools=[look], checkpointer=store, model=model)
+    await app.run({"query": "?"}, "t")
+    (message,) = [m for m in (await app.thread("t").state()).values["messages"] if isinstance(m, ToolMessage)]
+    assert message.error and "the data of ImagePart must be bytes" in message.text

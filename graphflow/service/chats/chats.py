@@ -13,6 +13,7 @@ import msgspec
 from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.checkpoints.rows import Record, ThreadRow
+from graphflow.content import MEDIA_TYPES, described, media_of, part_to_wire
 from graphflow.errors import ThreadNotFound
 from graphflow.events import (
     STREAM_ENDS,
@@ -288,8 +289,21 @@ def runs_of(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
 
 
 def _raw(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """The messages in OpenAI form."""
-    return [to_wire(message) if isinstance(message, MESSAGE_TYPES) else dict(message) for message in _each(messages)]
+    """The messages in OpenAI form, media as what they are and how large."""
+    return [_shown_message(message) for message in _each(messages)]
+
+
+def _shown_message(message: Message | Any) -> dict[str, Any]:
+    if not isinstance(message, MESSAGE_TYPES):
+        return dict(message)
+    wire = to_wire(message)
+    if not isinstance(message.content, str) and media_of(message.content):
+        wire["content"] = [
+            described(part) if isinstance(part, MEDIA_TYPES) and part.url is None else shown
+            for part in message.content
+            if (shown := part_to_wire(part)) is not None
+        ]
+    return wire
 
 
 def _each(messages: Sequence[Any]) -> Iterable[Message | Any]:

@@ -15,7 +15,7 @@ from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError
 from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
-from graphflow.tools.envelope import json_text, wrap
+from graphflow.tools.envelope import json_text, split_parts, wrap
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
@@ -94,10 +94,11 @@ class CallExecution:
         try:
             async with deadline:
                 value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
+            value, parts = split_parts(value)  # media have the bound of any value (`bounds.value_bytes`)
             value = bounded(value, self._max_bytes, tool.name)
             # Once more: objects of the user's classes are measured as what they become.
             result: ToolResult = bounded(wrap(value, legacy=self._legacy, tool=tool.name), self._max_bytes, tool.name)
-            return result
+            return msgspec.structs.replace(result, parts=(*result.parts, *parts)) if parts else result
         # The engine's own errors end the node; a model could only misread them as the tool's.
         except (StoreError, BudgetExceeded, Terminated):
             raise

@@ -15,6 +15,7 @@ from typing import Any
 
 from graphflow.approval_mode import ApprovalMode
 from graphflow.bounds import DEFAULTS
+from graphflow.content import Content, TextPart
 from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.context import RunnerContext
@@ -215,8 +216,9 @@ class ToolRunner:
     def message(self, call: ToolCall, result: ToolResult) -> ToolMessage:
         """The message that answers a call, with the same text as its event, and the whole of what was cut."""
         text = self.wire_text(call, result)
+        content: Content = (TextPart(text=text), *result.parts) if result.parts else text
         whole = result.whole_text or None
-        return ToolMessage(tool_call_id=call.id, name=call.name, content=text, error=not result.ok, whole=whole)
+        return ToolMessage(tool_call_id=call.id, name=call.name, content=content, error=not result.ok, whole=whole)
 
     # finding and preparing
 
