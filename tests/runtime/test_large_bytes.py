@@ -17,7 +17,7 @@ from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.rows import Keep
 from graphflow.content import LARGE_BYTES, FilePart, ImagePart, TextPart, media_of
-from graphflow.errors import StoreError
+from graphflow.errors import NodeFailed, StoreError
 from graphflow.json_data import encode_json
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage
 from graphflow.models.options import ChatOptions
@@ -249,6 +249,47 @@ async def test_the_file_is_small_again_once_the_last_thread_that_reaches_the_byt
         await store.compact()
         assert (path.stat().st_size > 10 * len(PICTURE)) is left
     await store.close()
+
+
+async def test_an_edited_message_keeps_the_bytes_of_its_input(kept: Checkpointer) -> None:
+    model = Eyes()
+    app = opened(kept, _take, model)
+    await app.run({"query": "What is it?", "given": [WIRE]}, "t")
+    await app.run({"query": "And now?", "given": []}, "t")
+    messages, _ = await app.thread("t").messages()
+    await app.edit_message("t", messages[-1].message_id, "What is that?")
+    assert model.seen == [[PICTURE], [PICTURE], [PICTURE]]
+
+
+async def test_an_edit_that_brings_a_message_back_brings_its_bytes_back(kept: Checkpointer) -> None:
+    model = Eyes()
+    app = opened(kept, says(HumanMessage(content="hi")), model)
+    before = (await app.run({"query": "?"}, "t")).checkpoint_id or ""
+    app = opened(kept, says(picture()), model)
+    await app.run({"query": "?"}, "t")
+    state = await app.thread("t").state()
+    (said,) = [message for message in state.values["messages"] if media_of(message.content)]
+    shown = msgspec.json.decode(encode_json(said))
+    for given in (said, shown):
+        await app.thread("t").edit({"messages": [given]}, checkpoint_id=before)
+        part = part_of(await app.thread("t").state())
+        assert await app.thread("t").part_bytes(part) == PICTURE
+
+
+async def test_bytes_that_an_input_named_are_known_to_the_next_process(tmp_path: Path) -> None:
+    """The process ends between the record of the input and that of the node which makes messages of it."""
+    path, model = tmp_path / "t.db", Eyes()
+
+    def fails(state: Any, ctx: Context) -> None:
+        raise NodeFailed("not yet", code="connection")
+
+    first = SqliteCheckpointer(path)
+    await opened(first, fails).run({"given": [WIRE]}, "t")
+    await first.close()
+    second = SqliteCheckpointer(path)
+    await opened(second, _take, model).resume("t")
+    assert model.seen == [[PICTURE]]
+    await second.close()
 
 
 # --- exports -------------------------------------------------------------------------------------

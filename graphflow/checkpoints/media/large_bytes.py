@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,10 +18,10 @@ from graphflow.checkpoints import codec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.record_decoder import decode_entry
 from graphflow.checkpoints.rows import Log, LogItem
-from graphflow.content import LARGE_BYTES, MEDIA_TYPES, MediaPart, Part, bytes_in, part_from_wire
+from graphflow.content import LARGE_BYTES, MEDIA_TYPES, MediaPart, bytes_in, part_from_wire
 from graphflow.errors import StoreError
-from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView
-from graphflow.graph.core.machine import Interrupt, Machine, Operation, all_frames
+from graphflow.graph.core.immutable import FrozenDict, FrozenList, ListView, State
+from graphflow.graph.core.machine import BranchState, Frame, Interrupt, Machine, Opened, Operation, all_frames
 from graphflow.graph.core.ticks import Tick
 from graphflow.messages import AIMessage, HumanMessage, ToolMessage
 
@@ -30,54 +30,36 @@ FIRST = 1 << 51
 CHANNEL = "bytes"
 
 _WITH_PARTS = (HumanMessage, AIMessage, ToolMessage)
-_WALKED = (Tick, Operation, Interrupt)
+_WALKED = (Tick, Operation, Interrupt, Frame, BranchState, Opened)
 """Structs of the core that hold values of nodes and people."""
+_DICTS: frozenset[type] = frozenset({dict, FrozenDict, State})
+_LISTS: frozenset[type] = frozenset({list, FrozenList, tuple, ListView})
 
+T = TypeVar("T")
 Found = dict[str, int]
 """SHA-256 → the number of the log that has the bytes."""
 
 
 def stored_media(machine: Machine) -> Found:
     """What the machine's messages name."""
-    found: Found = {}
+    named = _Named()
     for value in (*all_frames(machine), *machine.interrupts.values()):
-        for part in media_in(value):
-            if part.blob is not None and part.stored is not None:
-                found[part.blob] = part.stored
-    return found
+        named.value(value)
+    return {name: number for name, number in named.found.items() if number is not None}
 
 
-def media_in(value: Any, depth: int = 0) -> Iterator[MediaPart]:
-    """Every media part of the messages in a value."""
-    if isinstance(value, _WITH_PARTS):
-        if type(value.content) is not str:
-            yield from (part for part in value.content if isinstance(part, MEDIA_TYPES))
-        return
-    if depth > codec.MAX_DEPTH or isinstance(value, str | bytes):
-        return
-    inner: Any = ()
-    if isinstance(value, msgspec.Struct):
-        inner = msgspec.structs.astuple(value)
-    elif isinstance(value, Mapping):
-        inner = value.values()
-    elif isinstance(value, Sequence):
-        inner = value
-    for item in inner:
-        yield from media_in(item, depth + 1)
+def names_bytes(value: Any) -> bool:
+    """Whether messages in a value name bytes that are stored beside them."""
+    named = _Named()
+    named.value(value)
+    return bool(named.found)
 
 
-class TakenBytes:
-    """Takes the large bytes out of a value, which then names them.
+class _Changed:
+    """A walk through a value that changes the media of its messages."""
 
-    Args:
-        found: what the thread has stored.
-    """
-
-    def __init__(self, found: Found) -> None:
-        self._found = found
-        self.new: Found = {}
-        self.items: list[LogItem] = []
-        """The bytes that the thread did not have."""
+    def _part(self, part: MediaPart) -> MediaPart:
+        raise NotImplementedError
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """The value, itself where nothing in it changes."""
@@ -86,14 +68,14 @@ class TakenBytes:
             return self._message(value)
         if depth > codec.MAX_DEPTH:  # of a node's output, which is stored in parts only
             return value
-        if kind in (dict, FrozenDict):
+        if kind in _DICTS:
             changed = {key: new for key, item in value.items() if (new := self.value(item, depth + 1)) is not item}
             if "role" in value and isinstance(value.get("content"), list | tuple):
                 content = [self._wire(part) for part in value["content"]]
                 if any(new is not old for new, old in zip(content, value["content"], strict=True)):
-                    changed["content"] = FrozenList(content) if kind is FrozenDict else content
+                    changed["content"] = content if kind is dict else FrozenList(content)
             return kind({**value, **changed}) if changed else value
-        if kind in (list, FrozenList, tuple, ListView):
+        if kind in _LISTS:
             items = [self.value(item, depth + 1) for item in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else items if kind is ListView else kind(items)
@@ -106,7 +88,7 @@ class TakenBytes:
     def _message(self, message: HumanMessage | AIMessage | ToolMessage) -> Any:
         if isinstance(message.content, str):
             return message
-        parts = tuple([self._part(part) for part in message.content])
+        parts = tuple([self._part(part) if isinstance(part, MEDIA_TYPES) else part for part in message.content])
         if all(new is old for new, old in zip(parts, message.content, strict=True)):
             return message
         return msgspec.structs.replace(message, content=parts)
@@ -119,12 +101,24 @@ class TakenBytes:
             part = part_from_wire(given)
         except ValueError:  # refused where it becomes a message
             return given
-        named = self._part(part)
+        named = self._part(part) if isinstance(part, MEDIA_TYPES) else part
         return given if named is part else FrozenDict(msgspec.to_builtins(named))
 
-    def _part(self, part: Part) -> Part:
-        if not isinstance(part, MEDIA_TYPES):
-            return part
+
+class TakenBytes(_Changed):
+    """Takes the large bytes out of a value, which then names them.
+
+    Args:
+        found: what the thread has stored.
+    """
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+        self.new: Found = {}
+        self.items: list[LogItem] = []
+        """The bytes that the thread did not have."""
+
+    def _part(self, part: MediaPart) -> MediaPart:
         data = bytes_in(part)
         if data is None or len(data) < LARGE_BYTES:
             # A number that the thread does not have is somebody else's, or invented.
@@ -149,6 +143,48 @@ class TakenBytes:
 
     def _number(self, name: str | None) -> int | None:
         return None if name is None else self._found.get(name, self.new.get(name))
+
+
+class _Named(_Changed):
+    """Notes which bytes a value names."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int | None] = {}
+
+    def _part(self, part: MediaPart) -> MediaPart:
+        if part.blob is not None and (part.stored is not None or part.blob not in self.found):
+            self.found[part.blob] = part.stored
+        return part
+
+
+class _PutBack(_Changed):
+    """Puts bytes in the place of references to them."""
+
+    def __init__(self, data: Mapping[str, bytes]) -> None:
+        self._data = data
+
+    def _part(self, part: MediaPart) -> MediaPart:
+        data = self._data.get(part.blob or "")
+        return part if data is None else msgspec.structs.replace(part, data=data, blob=None, stored=None)
+
+
+async def with_bytes(
+    store: Checkpointer, chain: Sequence[tuple[int, int]], machine: Machine, value: T, known: Found | None = None
+) -> T:
+    """The value with its bytes, for where it goes to a past that does not have them.
+
+    Args:
+        machine: where the thread is that has them, at the end of the chain.
+        known: what the thread has to which the value goes.
+    """
+    named = _Named()
+    named.value(value)
+    if not (missing := named.found.keys() - (known or {}).keys()):
+        return value
+    found = stored_media(machine)
+    data = {name: await read_bytes(store, chain, name, found[name]) for name in sorted(missing & found.keys())}
+    changed: T = _PutBack(data).value(value)
+    return changed
 
 
 def _type_of(url: str | None) -> str | None:

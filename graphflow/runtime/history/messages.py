@@ -15,6 +15,7 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import CODES, EPOCH, read_events, was_checkpoint
 from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.media.large_bytes import with_bytes
 from graphflow.checkpoints.record_decoder import RecordBody, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound, GraphflowError
@@ -135,7 +136,7 @@ def nothing_yet(head: Loaded) -> Loaded:
 
 
 async def input_of_turn(store: Checkpointer, thread_id: str, turn: Turn) -> Mapping[str, Any]:
-    """The input that began the turn; it has the message's text as `query`.
+    """The input that began the turn, with all of its bytes; it has the message's text as `query`.
 
     Raises:
         CheckpointNotFound: the checkpoint of the message was pruned.
@@ -151,7 +152,8 @@ async def input_of_turn(store: Checkpointer, thread_id: str, turn: Turn) -> Mapp
     given = thaw(loaded.machine.frames[ROOT].input)
     if not isinstance(given, Mapping) or not isinstance(given.get("query"), str):
         raise GraphflowError(f"message {turn.message_id!r} has no text that could be edited", code="invalid_input")
-    return given
+    # It goes to the moment before it, and what it brought was stored with it.
+    return await with_bytes(store, loaded.chain, loaded.machine, given)
 
 
 # --- pages of messages

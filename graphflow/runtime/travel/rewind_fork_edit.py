@@ -16,6 +16,7 @@ from graphflow.capabilities import By, Starter, asker_of, name_of
 from graphflow.checkpoints.errors import busy
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
+from graphflow.checkpoints.media.large_bytes import names_bytes, stored_media, with_bytes
 from graphflow.checkpoints.rows import Lineage, ThreadRow
 from graphflow.errors import StateError
 from graphflow.graph.core.machine import ROOT, Machine, all_frames
@@ -114,6 +115,7 @@ class Travel:
         target = await self._load(checkpoint_id)
         await self.check_free(cancel)
         await self._check(edit, target)
+        edit = await self._with_bytes(edit, target)
 
         def behind(head: Loaded) -> Loaded:
             return _without_edited(head if checkpoint_id is None else target, edit)
@@ -137,6 +139,15 @@ class Travel:
             )
             begins = self._branch(target)
             return await self._commit(runs, row, target, tick, begins, goes_on=waits)
+
+    async def _with_bytes(self, edit: Edit, target: Loaded) -> Edit:
+        """The edit with the bytes that its messages name and the target lacks, if the thread has them at its head."""
+        if not names_bytes(edit.values):
+            return edit
+        head, store = await self._load(), self._host.need_runs().store
+        known = stored_media(target.machine)
+        values = await with_bytes(store, head.chain, head.machine, dict(edit.values), known)
+        return msgspec.structs.replace(edit, values=values)
 
     async def check_free(self, cancel: bool) -> None:
         """Raises `ThreadBusy` when a run drives the thread and is not to be cancelled.
