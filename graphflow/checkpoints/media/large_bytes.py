@@ -32,8 +32,8 @@ CHANNEL = "bytes"
 _WITH_PARTS = (HumanMessage, AIMessage, ToolMessage)
 _WALKED = (Tick, Operation, Interrupt, Frame, BranchState, Opened)
 """Structs of the core that hold values of nodes and people."""
-_DICTS: frozenset[type] = frozenset({dict, FrozenDict, State})
-_LISTS: frozenset[type] = frozenset({list, FrozenList, tuple, ListView})
+_DICTS: tuple[type, ...] = (dict, FrozenDict, State)
+_LISTS: tuple[type, ...] = (list, FrozenList, tuple, ListView)
 
 T = TypeVar("T")
 Found = dict[str, int]
