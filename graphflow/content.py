@@ -138,13 +138,40 @@ def content_of(parts: Iterable[Part]) -> Content:
 
 def bytes_in(part: MediaPart) -> bytes | None:
     """The bytes that the part itself has, also in a `data:` URL; None where it has none."""
-    if part.data is None and part.url is not None and part.url.startswith("data:"):
+    if part.data is None and part.url is not None and is_data_url(part.url):
         try:
             found: bytes | None = _source(part.url).get("data")
         except ValueError:
             return None
         return found
     return part.data
+
+
+_BEGINNINGS = (
+    (b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"%PDF-", "application/pdf"),
+    (b"ID3", "audio/mpeg"), (b"OggS", "audio/ogg"), (b"fLaC", "audio/flac"),
+)  # fmt: skip
+_TYPES = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "heic": "image/heic",
+    "pdf": "application/pdf", "txt": "text/plain", "md": "text/markdown", "csv": "text/csv", "html": "text/html",
+    "json": "application/json", "wav": "audio/wav", "mp3": "audio/mpeg", "ogg": "audio/ogg", "flac": "audio/flac",
+    "m4a": "audio/mp4", "aac": "audio/aac", "mp4": "video/mp4",
+}  # fmt: skip
+"""Ours and not those of `mimetypes`, which reads files of the machine."""
+
+
+def media_type_of(url: str | None, name: str | None = None, data: bytes | None = None) -> str | None:
+    """The type that the first bytes show, else that of the ending of a name or a URL; None where neither says it."""
+    if data is not None:
+        if data[:4] == b"RIFF" and (kind := {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12])):
+            return kind
+        if kind := next((kind for begin, kind in _BEGINNINGS if data.startswith(begin)), None):
+            return kind
+    for text in (name, url if url is None or is_data_url(url) is False else None):
+        last = (text or "").partition("?")[0].partition("#")[0].rpartition("/")[2]
+        if kind := _TYPES.get(last.rpartition(".")[2].lower()):
+            return kind
+    return None
 
 
 def part_misfit(part: Any) -> str | None:
@@ -173,14 +200,14 @@ def described(part: Part | _Media) -> dict[str, Any]:
         part = msgspec.structs.replace(part, data=None, size=len(part.data))
     out: dict[str, Any] = msgspec.to_builtins(part)
     out.pop("stored", None)
-    if isinstance(url := out.get("url"), str) and url.startswith("data:"):
-        out["url"] = url.partition(",")[0]
+    if isinstance(url := out.get("url"), str) and is_data_url(url):
+        out["url"] = url[:160].partition(",")[0]
     return out
 
 
 # --- the OpenAI form -----------------------------------------------------------------------------
 
-_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII | re.IGNORECASE)
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
@@ -308,13 +335,27 @@ def _source(address: Any) -> dict[str, Any]:
         return {"upload": address[7:]}
     if address.startswith("blob:"):
         return {"blob": address[5:]}
-    if not address.startswith("data:"):
+    if not is_data_url(address):
         return {"url": address}
-    found = _DATA_URL.match(address)
-    if found is None or ";base64" not in found[2]:
+    data, media_type = data_of(address)
+    return {"data": data, "media_type": media_type, "size": len(data)}
+
+
+def is_data_url(url: str | None) -> bool:
+    """Whether the bytes stand in the URL itself."""
+    return url is not None and url[:5].lower() == "data:"
+
+
+def data_of(url: str) -> tuple[bytes, str | None]:
+    """The bytes of a data URL and their type.
+
+    Raises:
+        ValueError: it is not of the form `data:TYPE;base64,BYTES`.
+    """
+    found = _DATA_URL.match(url)
+    if found is None or ";base64" not in found[2].lower():
         raise ValueError("a data URL of a content part must be data:TYPE;base64,BYTES")
-    data = _bytes(address[found.end() :])
-    return {"data": data, "media_type": found[1] or None, "size": len(data)}
+    return _bytes(url[found.end() :]), found[1] or None
 
 
 def _bytes(text: Any) -> bytes:

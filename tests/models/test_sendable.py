@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from graphflow.content import AudioPart, FilePart, ImagePart, MediaPart, TextPart
@@ -60,6 +61,10 @@ async def test_a_name_that_the_protocol_has_a_field_for_stays_in_it() -> None:
         (FilePart(url="gs://bucket/a.pdf"), "only https:, http: and data: URLs are sent"),
         (AudioPart(upload="u1"), "give it data or a url"),
         (ImagePart(blob="0" * 64), "give it data or a url"),
+        (ImagePart(), "neither data nor a url"),
+        (ImagePart(url="https://e.org/a.png", data=b"x"), "a url and data"),
+        (ImagePart(url="data:image/png,%89PNG"), "must be data:TYPE;base64,BYTES"),
+        (FilePart(url="data:application/pdf;base64,#"), "not base64"),
     ],
 )
 async def test_a_part_that_must_not_be_sent_is_refused_before_the_request(
@@ -73,6 +78,69 @@ async def test_a_part_that_must_not_be_sent_is_refused_before_the_request(
         assert not server.requests
     assert (failure.code, failure.retryable) == ("provider_error", False)
     assert "message 1" in failure.message and why in failure.message
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "message",
+    [
+        HumanMessage(content=(TextPart(text="Look."), ImagePart(url="data:image/png;base64,aGkhIQ=="))),
+        HumanMessage(content=(FilePart(url="DATA:application/pdf;base64,aGkhIQ==", name="a.pdf"),)),
+    ],
+)
+async def test_bytes_in_a_url_are_sent_as_bytes(protocol: str, message: HumanMessage) -> None:
+    """Two protocols sent a `data:` URL as one that the provider should fetch."""
+    (given,) = await requested(protocol, message)
+    part = message.content[-1]
+    assert isinstance(part, MediaPart)
+    same = msgspec.structs.replace(part, url=None, data=b"hi!!", media_type=str(part.url)[5:].partition(";")[0])
+    (expected,) = await requested(protocol, HumanMessage(content=(*message.content[:-1], same)))
+    assert given == expected
+    assert "aGkhIQ==" in given and '"fileData"' not in given and '"url", "url"' not in given
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_an_http_address_is_sent_to_those_that_fetch_it(protocol: str) -> None:
+    """Anthropic: "Only HTTPS URLs are supported"."""
+    async with raw_server(REFUSED) as server:
+        model = opened(protocol, server)
+        failure = (await hear(model, [HumanMessage(content=(ImagePart(url="http://e.org/a.png"),))])).failure
+        await model.aclose()
+    assert ("fetches https: URLs only" in failure.message) == (protocol == "anthropic")
+    assert len(server.requests) == (protocol != "anthropic")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "part", "sent", "unsent"),
+    [
+        ("openai", FilePart(data=b"%PDF-1.7"), '"filename": "file.pdf"', "octet-stream"),
+        ("openai", ImagePart(data=b"\xff\xd8\xff\xe0"), "data:image/jpeg;base64,", "image/png"),
+        ("anthropic", ImagePart(data=b"RIFF....WEBPVP8 "), '"media_type": "image/webp"', "image/png"),
+        ("gemini", ImagePart(url="https://e.org/a.jpg?size=2"), '"mimeType": "image/jpeg"', "image/png"),
+        ("gemini", ImagePart(url="https://e.org/picture"), "https://e.org/picture", "mimeType"),
+        ("gemini", AudioPart(data=b"OggS...."), '"mimeType": "audio/ogg"', "audio/wav"),
+        ("gemini", FilePart(data=b"a,b", name="t.csv"), '"mimeType": "text/csv"', "application/pdf"),
+    ],
+)
+async def test_a_part_without_a_type_or_a_name_gets_its_own(
+    protocol: str, part: MediaPart, sent: str, unsent: str
+) -> None:
+    """Any picture was called a PNG, and bytes of a file without a name were refused by chat completions."""
+    (body,) = await requested(protocol, HumanMessage(content=(TextPart(text="hi"), part)))
+    assert sent in body and unsent not in body
+
+
+async def test_a_sound_of_a_form_that_openai_does_not_take_is_refused_before_the_request() -> None:
+    async with raw_server(REFUSED) as server:
+        provider = Provider(key="openai", profile=PROFILES["openai"], base_url=server.url, api_key="k-123456")
+        model = open_provider(provider, "gpt-6-luna", {}, limits=Limits(max_retries=0))
+        for part in (AudioPart(data=b"OggS"), AudioPart(data=b"x", media_type="audio/ogg")):
+            failure = (await hear(model, [HumanMessage(content=(part,))])).failure
+            assert "'audio/ogg', and the provider takes wav and mp3" in failure.message
+        await hear(model, [HumanMessage(content=(AudioPart(data=b"ID3"),))])
+        await model.aclose()
+    (request,) = server.requests
+    assert request.json["messages"][0]["content"][0]["input_audio"]["format"] == "mp3"
 
 
 @pytest.mark.parametrize("protocol", ["openai", "responses", "anthropic"])

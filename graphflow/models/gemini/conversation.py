@@ -134,7 +134,8 @@ def _part(part: Part) -> dict[str, Any] | None:
             return {"text": part.refusal}
         case CitationPart():
             return None
-    media = part.media_type or _MEDIA[part.type]
     if part.data is not None:
-        return {"inlineData": {"mimeType": media, "data": base64_of(part.data)}}
-    return {"fileData": {"fileUri": part.url or f"upload:{part.upload or part.blob}", "mimeType": media}}
+        return {"inlineData": {"mimeType": part.media_type or _MEDIA[part.type], "data": base64_of(part.data)}}
+    # The service finds out a type that is not given; a wrong one is refused.
+    typed = {"mimeType": part.media_type} if part.media_type else {}
+    return {"fileData": {"fileUri": part.url or f"upload:{part.upload or part.blob}"} | typed}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphflow.content import media_of, part_to_wire
+from graphflow.content import is_data_url, media_of, part_to_wire
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire, wire_content
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.logs.log import notice
@@ -94,6 +94,9 @@ def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str,
                 call |= more
         out.append(data)
     _show(shown, out)
+    for data in out:
+        if type(data["content"]) is list:
+            data["content"] = [_named_file(part) for part in data["content"]]
     return out
 
 
@@ -105,6 +108,14 @@ def _think(data: dict[str, Any], said: dict[str, Any]) -> None:
     chunk: dict[str, Any] = {"type": "thinking", "thinking": [{"type": "text", "text": thinking}], "closed": True}
     chunk |= said.pop("extra_content", {}).get("mistral", {})
     data["content"] = [chunk, *([{"type": "text", "text": data["content"]}] if data["content"] else [])]
+
+
+def _named_file(part: dict[str, Any]) -> dict[str, Any]:
+    """Bytes of a file without a name are refused."""
+    if part["type"] != "file" or "filename" in part["file"] or not is_data_url(part["file"]["file_data"]):
+        return part
+    kind = part["file"]["file_data"][5:].partition(";")[0].rpartition("/")[2]
+    return {"type": "file", "file": {"filename": f"file.{kind if kind.isalnum() else 'txt'}"} | part["file"]}
 
 
 def _show(parts: list[dict[str, Any]], out: list[dict[str, Any]]) -> None:
