@@ -16,7 +16,7 @@ from graphflow.models.replay.replay import Replay, with_reasoning
 from graphflow.models.replay.rules import CALL_ID_RULES, REPLAY_RULES
 from graphflow.models.responses.model import ResponsesModel
 from tests.models import strict_providers as strict
-from tests.models.raw_server import call, delta, raw_server, stream
+from tests.models.raw_server import DONE, call, delta, raw_server, stream
 from tests.models.responses import service as responses
 from tests.models.test_round_trips import ANSWER, ASK, CALLED, Opened, loop, opened, sent
 from tests.models.turns import hear
@@ -201,6 +201,17 @@ async def test_vertex_gets_its_signatures_back_and_the_filler(opened: Opened) ->
         await loop(opened(server, "vertex", "google/gemini-3.8-flash"), FOREIGN, 2)
         signatures = [m["tool_calls"][0]["extra_content"]["google"]["thought_signature"] for m in sent(server)]
     assert signatures == [FILLER, "sig-A"]
+
+
+async def test_a_signature_in_the_last_chunk_without_text_goes_back_with_its_message(opened: Opened) -> None:
+    """https://ai.google.dev/gemini-api/docs/thought-signatures: it may come on an empty last part."""
+    signature = {"google": {"thought_signature": "sig-T"}}
+    first = [delta(content="Sunny."), delta("stop", content="", extra_content=signature), DONE]
+    rule = strict.gemini()
+    async with raw_server(strict.strict(rule, *first), strict.strict(rule, *ANSWER)) as server:
+        model = opened(server, "gemini", "gemini-3.8-flash")
+        await loop(model, [*await loop(model, [*ASK], 1), HumanMessage(content="And?")], 1)
+        assert sent(server) == [{"role": "assistant", "content": "Sunny.", "extra_content": signature}]
 
 
 @pytest.mark.parametrize(("key", "model"), [("xai", "grok-4.3"), ("azure", "gpt-5.5")])

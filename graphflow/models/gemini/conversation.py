@@ -98,7 +98,10 @@ def _own_parts(message: AIMessage, replay: Replay, *, fill: bool) -> list[dict[s
                     wire_id = {"id": part["id"]} if part.get("id") else {}
                     # A signature signs the arguments too; those that somebody has edited since are not its own.
                     if not unchanged(message.tool_calls[position].arguments, part.get(SIGNED)):
-                        signature = {"thoughtSignature": FILLER} if fill else {}
+                        signature = {}
+                    # Some models send calls without one, and refuse them so: https://github.com/earendil-works/pi/pull/1825
+                    if fill and not position and not signature:
+                        signature = {"thoughtSignature": FILLER}
                     parts.append({"functionCall": wire_id | _call(message, position)} | signature)
     whole_calls, whole_media = list(range(len(message.tool_calls))), list(range(len(media)))
     return parts if begin == len(text) and calls == whole_calls and shown == whole_media else None

@@ -136,6 +136,16 @@ async def test_arguments_that_a_person_edited_go_without_the_signature_of_the_ot
             assert parts[0]["functionCall"] == {"id": "a1", "name": "weather", "args": json.loads(written)}
 
 
+async def test_a_call_that_came_unsigned_goes_back_with_the_filler(opened: OpenClient) -> None:
+    """https://github.com/earendil-works/pi/pull/1825: the first of a turn's calls needs one."""
+    first = [chunk(call("weather", PARIS, id="a1"), call("weather", ROME, id="a2")), STOP]
+    async with raw_server(*service(first, ANSWER)) as server:
+        await loop(opened(server.url), ASK, 2)
+        parts = sent(server)[1]["parts"]
+    assert [part.get("thoughtSignature") for part in parts] == [FILLER, None]
+    assert [part["functionCall"]["id"] for part in parts] == ["a1", "a2"]
+
+
 async def test_a_result_whose_call_was_cut_off_is_said_as_text(opened: OpenClient) -> None:
     """https://github.com/google-gemini/gemini-cli/issues/3814: as many results as calls, or the request is refused."""
     history: list[Message] = [ToolMessage(tool_call_id="gone", name="weather", content="21°C"), *ASK[1:]]
