@@ -10,9 +10,12 @@ from graphflow import Context, DefinitionError, Graph, load_graph
 from graphflow.messages import HumanMessage
 from graphflow.models.chat_model import ChatModel, complete
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document, response_format
+from graphflow.models.profiles import Profile
+from graphflow.models.provider import Provider
+from graphflow.models.providers import open_provider
 from graphflow.models.remote.retry import Limits, limits_of_call
 from graphflow.testing import ScriptedModel
-from tests.models.raw_server import DONE, STOP, Connection, delta, raw_server, stream
+from tests.models.raw_server import DONE, STOP, Connection, delta, event, raw_server, stream
 from tests.models.turns import OpenClient, hear
 
 GOOD = stream(delta(content="{}"), STOP, DONE)
@@ -267,6 +270,36 @@ async def test_a_silent_thinker_is_not_asked_again(open_client: OpenClient, paus
         heard = await hear(open_client(server.url, limits=limits))
         assert len(server.requests) == 1
     assert (heard.failure.code, heard.failure.detail["limit"], pauses) == ("timeout", "first_data", [])
+
+
+GREETINGS = {
+    "openai": event({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                     "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}),
+    "responses": event({"type": "response.created", "response": {"id": "r", "status": "in_progress"}}),
+    "anthropic": event({"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 1}}}) + event({"type": "ping"}),
+    "gemini": event({"responseId": "r", "usageMetadata": {"promptTokenCount": 1}}),
+}  # fmt: skip
+GREETINGS["library"] = GREETINGS["openai"]
+"""What comes before the first word."""
+
+
+@pytest.mark.parametrize("protocol", GREETINGS)
+async def test_one_that_thinks_behind_its_greeting_is_not_asked_again(protocol: Any) -> None:
+    """The greeting is an event with data: the silence behind it was taken for another one, and the thinker asked anew."""
+
+    async def thinks(connection: Connection) -> None:
+        await connection.head()
+        await connection.chunk(GREETINGS[protocol])
+        await connection.hang()
+
+    limits = Limits(first_data_s=60, idle_s=0.05, total_s=120, max_retries=2, backoff_s=0)
+    async with raw_server(thinks) as server:
+        provider = Provider(key="mine", profile=Profile(protocol=protocol), base_url=server.url, api_key="k-123456")
+        model = open_provider(provider, "m", {}, limits=limits)
+        failure = (await hear(model)).failure
+        await model.aclose()
+        assert len(server.requests) == 1
+    assert (failure.code, failure.retryable) == ("timeout", False)
 
 
 async def test_silence_before_the_head_is_asked_again(open_client: OpenClient, pauses: list[float]) -> None:

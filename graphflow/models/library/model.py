@@ -261,7 +261,11 @@ class _LibraryTurn:
             # Silence after a finish reason ends the turn well, as the end of the chunks does.
             if error.limit == "after_finish":
                 raise StopAsyncIteration from None
-            raise self._told(error, "timeout") from error
+            failed = self._told(error, "timeout")
+            # The provider works on the request, perhaps thinking, as on the native way.
+            if self._chunks is not None and not self._reader.began:
+                failed.retryable = False
+            raise failed from error
         except Exception as error:  # whatever the SDK behind the library raises
             raise self._told(error) from error
 

@@ -66,6 +66,10 @@ class Reader(Protocol):
         """Whether a finish reason has come; later deltas still count."""
 
     @property
+    def began(self) -> bool:
+        """Whether anything that readers see has arrived."""
+
+    @property
     def progress(self) -> str:
         """What has arrived, for error texts: `after 12 characters of text and 1 tool call`."""
 
@@ -296,7 +300,8 @@ class Exchange:
         }[error.limit]
         # Once the head of the answer is there the provider works on the request, perhaps thinking: asked again it would
         # begin anew, and both would be paid for.
-        thinking = error.limit == "first_data" and self._response is not None
+        # What some send at once (a role, `message_start`, a ping) is no part of the answer either.
+        thinking = self._response is not None and not self._reader.began
         return failure(
             f"provider {provider!r} {what}",
             "timeout",
