@@ -45,6 +45,18 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the field for `ChatOptions.seed` is called."""
 
 
+class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Certificates, as PEM files."""
+
+    ca_file: str | None = None
+    """Authorities that are trusted instead of the usual ones."""
+    cert_file: str | None = None
+    """The client's certificate with its chain; it may have the key too."""
+    key_file: str | None = None
+    key_password_env: str | None = None
+    """The variable that has the password of the key."""
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One provider, before keys and addresses of the environment are filled in."""
 
@@ -73,6 +85,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether usage must be asked for by `stream_options`, which some servers refuse."""
     limits: CallLimits | None = None
     """Time limits of its calls, in seconds."""
+    api_key_function: Any = None
+    """A function that gives the key: `MODULE:NAME`, or in Python the function itself; see `remote.api_keys.ApiKeys`."""
+    proxy: str | None = None
+    """URL of the proxy, or `none`; `${NAME}` stands for a variable of the environment. Absent: as the environment says."""
+    tls: Tls | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with each request; `${NAME}` stands for a variable of the environment."""
     knobs: Knobs = msgspec.field(default_factory=Knobs)

@@ -21,6 +21,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     api_key_source: str = ""
     """The variable that has the key."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    proxy: str | None = None
+    """See `Profile.proxy`."""
+    tls_password: str | None = None
     source: str = ""
     """What decided for this provider, for `graphflow doctor`: `LLM_BASE_URL`, `DEEPSEEK_API_KEY` …"""
 

@@ -74,6 +74,7 @@ def open_model(
     env: Mapping[str, str] | None = None,
     profiles: Profiles | None = None,
     *,
+    api_key: str | Callable[[], Any] | None = None,
     limits: Limits | None = None,
     transport: Transport | None = None,
 ) -> ChatModel:
@@ -82,12 +83,22 @@ def open_model(
     `model` wins over what the environment and the profile say. Keep one per provider and model: it
     holds the pool of connections. Close it by `aclose`.
 
+    Args:
+        api_key: in place of what the environment and the profile say: the key, or a function that gives it, as
+            `Profile.api_key_function`. Other models that are asked where this one fails do not get it.
+
     Raises:
         UnknownProvider, ProviderNotReady: see `resolve_provider`; also when a needed key is missing.
     """
 
     def opened(key: str | None, name: str | None) -> ChatModel:
-        return open_provider(resolve_provider(key, env, profiles), name, env, limits=limits, transport=transport)
+        provider = resolve_provider(key, env, profiles)
+        if api_key is not None and (key, name) == (provider_key, model):
+            function = None if isinstance(api_key, str) else api_key
+            profile = msgspec.structs.replace(provider.profile, api_key_function=function)
+            key_text = api_key if isinstance(api_key, str) else None
+            provider = msgspec.structs.replace(provider, profile=profile, api_key=key_text, api_key_source="api_key")
+        return open_provider(provider, name, env, limits=limits, transport=transport)
 
     return ModelPool(opened)(provider_key, model)
 
@@ -207,6 +218,8 @@ def _by_address(base_url: str, env: Mapping[str, str], table: Mapping[str, Profi
         api_key=_set(env, name),
         api_key_source=name,
         headers=_headers(profile, env),
+        proxy=_proxy(profile, env),
+        tls_password=_tls_password(profile, env),
         source="LLM_BASE_URL",
     )
 
@@ -251,6 +264,8 @@ def _named(
         api_key=_set(env, key_name),
         api_key_source=key_name,
         headers=_headers(profile, env),
+        proxy=_proxy(profile, env),
+        tls_password=_tls_password(profile, env),
         source=source,
     )
 
@@ -314,7 +329,11 @@ def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profi
     if isinstance(given.get("api_key_env"), str):
         given["api_key_env"] = [given["api_key_env"]]
     # A new provider needs a key exactly if its table names a variable for one.
-    start: dict[str, Any] = {"needs_key": "api_key_env" in given} if base is None else msgspec.to_builtins(base)
+    start: dict[str, Any] = (
+        {"needs_key": bool({"api_key_env", "api_key_function"} & given.keys())}
+        if base is None
+        else msgspec.to_builtins(base)
+    )
     if isinstance(given.get("knobs"), Mapping):
         # Merged one level deeper, so that one knob of a known provider can be changed alone.
         given["knobs"] = {**start.get("knobs", {}), **given["knobs"]}
@@ -345,6 +364,53 @@ def _headers(profile: Profile, env: Mapping[str, str]) -> dict[str, str]:
     return {name: _VARIABLE.sub(lambda m: env.get(m[1], ""), value) for name, value in profile.headers.items()}
 
 
+def _proxy(profile: Profile, env: Mapping[str, str]) -> str | None:
+    """The proxy with its variables; as written where one is not set, which `check_usable` reports."""
+    if profile.proxy is None or any(not _set(env, name) for name in _VARIABLE.findall(profile.proxy)):
+        return profile.proxy
+    return _VARIABLE.sub(lambda m: _set(env, m[1]) or "", profile.proxy).strip()
+
+
+def _tls_password(profile: Profile, env: Mapping[str, str]) -> str | None:
+    name = profile.tls and profile.tls.key_password_env
+    return env.get(name) if name else None
+
+
+def check_tables(env: Mapping[str, str] | None, profiles: Profiles) -> None:
+    """Checks the proxies, certificates and key functions of `[providers.KEY]` tables, before any model is opened.
+
+    Raises:
+        ProviderNotReady: one of them can't work.
+    """
+    for key in profiles:
+        _check_way(_named(key.strip().lower(), environment(env), _table(profiles), source="settings"))
+
+
+def _check_way(provider: Provider) -> None:
+    profile = provider.profile
+    if profile.proxy is None and profile.tls is None and profile.api_key_function is None:
+        return
+    # Imported here: most processes have none of these.
+    from graphflow.models.remote.api_keys import keys_of
+    from graphflow.models.remote.connection import way_to
+    from graphflow.models.remote.failures import Masker
+
+    if profile.protocol == "library":
+        names = [name for name in ("proxy", "tls", "api_key_function") if getattr(profile, name) is not None]
+        raise _not_ready(
+            provider.key,
+            f"the library takes no {' and no '.join(names)}; set HTTPS_PROXY and SSL_CERT_FILE, or use a native protocol",
+        )
+    if missing := _VARIABLE.findall(provider.proxy or ""):
+        raise _not_ready(provider.key, f"its proxy needs {' and '.join(dict.fromkeys(missing))}; set it")
+    if (wrong := way_to(provider).misfit()) is not None:
+        raise _not_ready(provider.key, wrong)
+    try:
+        keys_of(provider, Masker())
+    except ValueError as error:
+        raise _not_ready(provider.key, f"api_key_function: {error}") from error
+
+
 def _require(provider: Provider, model: str | None) -> None:
     key, prefix = provider.key, provider_prefix(provider.key)
     if not (model or provider.model):
@@ -369,7 +435,8 @@ def check_usable(provider: Provider) -> None:
             key, f"the base URL {mask_text(provider.base_url)!r} is not a URL; it must be http[s]://HOST[:PORT]/PATH"
         )
     names = ", ".join(dict.fromkeys([f"{provider_prefix(key)}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
-    if provider.profile.needs_key and not provider.api_key:
+    _check_way(provider)
+    if provider.profile.needs_key and not provider.api_key and provider.profile.api_key_function is None:
         raise _not_ready(key, f"no API key is set; set one of {names}")
     if not can_be_sent("Authorization", provider.api_key or ""):
         raise _not_ready(key, f"its API key has characters that a key can't have; copy it again into one of {names}")

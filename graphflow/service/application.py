@@ -23,7 +23,7 @@ from graphflow.models.model_data import listed_prices
 from graphflow.models.opening import opener
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
-from graphflow.models.providers import known_providers
+from graphflow.models.providers import check_tables, known_providers
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import stored_document
@@ -89,6 +89,7 @@ class Application(ServiceContext):
         self.models = ModelPool(models or opener(lambda: self.settings))
         self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
         self.providers = known_providers(self.settings.providers)
+        check_tables(self.settings.environ, self.settings.providers)
         self.chat_record = self._make_chat_record()
         self.upload_bytes = partial(uploads.content, self)
         self._listeners = (self.chat_record.ended, partial(input_queue.ended, self), self.pinned_tools.ended)

@@ -13,6 +13,7 @@ from typing import Any, get_origin
 from graphflow.authored_files import read_authored
 from graphflow.errors import DefinitionError, Issue
 from graphflow.excerpts import excerpt_of
+from graphflow.settings.function_reference import FunctionReference
 from graphflow.settings.table import (
     MCP_FIELDS,
     PRICE_FIELDS,
@@ -67,6 +68,7 @@ def load_settings(
                     Issue(pointer="", message=f"{place} is {shown}; setting {name} takes {error}", kind="type")
                 )
     providers = _tables("providers", PROVIDER_FIELDS, files, issues)
+    _place(providers, base)
     mcp = _tables("mcp", MCP_FIELDS, files, issues)
     prices = _tables("prices", PRICE_FIELDS, files, issues)
     issues += _price_issues(prices)
@@ -213,6 +215,16 @@ def _tables(kind: str, known: Mapping[str, Kinds], files: Files, issues: list[Is
                     issues.append(Issue(pointer=pointer, message=rule, file=file, kind="type"))
             merged[key] = merged.get(key, {}) | dict(fields_)
     return merged
+
+
+def _place(providers: Mapping[str, dict[str, Any]], base: Path) -> None:
+    """Makes what names a file or a module of the folder independent of the working directory."""
+    for table in providers.values():
+        if isinstance(tls := table.get("tls"), dict):
+            is_file = {name: name.endswith("_file") and isinstance(value, str) for name, value in tls.items()}
+            table["tls"] = {name: str(base / value) if is_file[name] else value for name, value in tls.items()}
+        if isinstance(name := table.get("api_key_function"), str):
+            table["api_key_function"] = FunctionReference(name, base)
 
 
 def _price_issues(prices: Mapping[str, Mapping[str, Any]]) -> Iterator[Issue]:

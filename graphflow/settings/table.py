@@ -391,6 +391,7 @@ PROVIDER_FIELDS: dict[str, Kinds] = {
     "aliases": (list,), "protocol": (str,), "finish_optional": (bool,), "think_tags": (bool, str),
     "replay_reasoning": (str,), "usage": (str,), "headers": (dict,), "knobs": (dict,), "script": (str,),
     "fallback": (bool, list), "auth": (str,), "limits": (dict,),
+    "api_key_function": (str,), "proxy": (str,), "tls": (dict,),
 }  # fmt: skip
 """Fields of `[providers.KEY]`: those of `graphflow.models.profiles.Profile`, which says what each means."""
 MCP_FIELDS: dict[str, Kinds] = {

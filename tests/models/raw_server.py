@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -93,10 +94,10 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(*answers: Answer) -> AsyncIterator[RawServer]:
+async def raw_server(*answers: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
     server = RawServer(list(answers))
-    listener = await asyncio.start_server(server.handle, "127.0.0.1", 0)
-    server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
+    listener = await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=tls)
+    server.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
     try:
         yield server
     finally:

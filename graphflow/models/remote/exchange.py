@@ -14,6 +14,7 @@ import msgspec
 from graphflow.errors import ModelError
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.options import ChatOptions
+from graphflow.models.remote.api_keys import ApiKeys
 from graphflow.models.remote.failures import Masker, failure, http_failure, request_id
 from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
@@ -39,6 +40,10 @@ class Endpoint:
     mask: Masker
     transport: Transport
     connect_s: float
+    keys: ApiKeys | None = None
+    """Where the key comes from, if it is not in the headers."""
+    key_headers: Callable[[str], dict[str, str]] = lambda key: {"authorization": f"Bearer {key}"}
+    """The headers for a key of `keys`."""
 
     def for_call(self, options: ChatOptions) -> Endpoint:
         """The same with the headers and the connect limit of a call; headers of ours win."""
@@ -115,16 +120,14 @@ class Exchange:
     async def open(self) -> None:
         """Sends the request; returns when the head of a success is there."""
         # Decoder and reader are made anew for each try: a retry must not see half an event of the failed one.
-        endpoint = self._endpoint
         self._decoder = SseDecoder()
         self._reader = self._new_reader()
         self._failure: ModelError | None = None
         self._head: bytes | None = b""  # the beginning of the body, until it is known what the body is
         self._shown = b""
         self.ended = False
-        request = endpoint.transport.post(endpoint.url, endpoint.headers, self._body, connect_s=endpoint.connect_s)
         try:
-            self._response = await self.watch.guard(request)
+            self._response = await self.watch.guard(self._sent())
         except TransportError as error:
             raise self._broken(error) from error
         except LimitReached as error:
@@ -140,6 +143,25 @@ class Exchange:
         self._is_bare = True
         sent, self._body = self._body, self._bare_body()
         return self._body != sent
+
+    async def _sent(self) -> Response:
+        """The head of the answer."""
+        endpoint = self._endpoint
+        keys = endpoint.keys
+        if keys is None:
+            return await endpoint.transport.post(
+                endpoint.url, endpoint.headers, self._body, connect_s=endpoint.connect_s
+            )
+        for last in (False, True):
+            key = await keys.present()
+            headers = {**endpoint.headers, **endpoint.key_headers(key)}
+            response = await endpoint.transport.post(endpoint.url, headers, self._body, connect_s=endpoint.connect_s)
+            if response.status != 401 or last:
+                break
+            # It may have ended or been withdrawn before its time: one more try with another.
+            keys.refused(key)
+            await response.aclose()
+        return response
 
     async def read(self) -> list[Delta]:
         """The deltas of the next block; the last ones end with `Finish` and set `ended`."""

@@ -25,6 +25,7 @@ _HINTS = {
     402: "check the balance of the account",
     403: "check the API key and what it may use",
     404: "check the base URL and the model's name",
+    407: "the proxy asks for credentials; write them into its URL",
     413: "the request is too large; send less",
     429: "slow down, or raise the quota",
 }
@@ -44,6 +45,8 @@ _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 _RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
 
 
+_LEARNED = 8
+"""Keys that were replaced a while ago are in no answer any more."""
 _SCHEMES = frozenset({"basic", "bearer", "token"})
 """Words that may precede the secret in an `Authorization` header."""
 
@@ -53,8 +56,15 @@ class Masker:
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         """`secrets` are values that this client sent (the key, header values)."""
-        # Longest first: a secret that contains another one is replaced whole. Very short ones occur in ordinary words.
-        self._secrets = tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
+        self._given = tuple(secrets)
+        self._learned: tuple[str, ...] = ()
+        self._secrets = _longest_first(self._given)
+
+    def learn(self, secret: str) -> None:
+        """Masks this value too from now on; of values that follow each other the newest few are known."""
+        if secret not in self._learned:
+            self._learned = (*self._learned[1 - _LEARNED :], secret)
+            self._secrets = _longest_first((*self._given, *self._learned))
 
     def __call__(self, text: str | bytes, *, cut: bool = False) -> str:
         """An excerpt of `text`; `cut` says that the provider's text went on, and may break off inside a secret."""
@@ -74,6 +84,11 @@ class Masker:
         heads = (secret[:size] for secret in self._secrets for size in range(len(secret) - 1, 3, -1))
         longest = max((len(head) for head in heads if text.endswith(head)), default=0)
         return text[:-longest] + MASK if longest else text
+
+
+def _longest_first(secrets: Sequence[str]) -> tuple[str, ...]:
+    # A secret that contains another one is replaced whole. Very short ones occur in ordinary words.
+    return tuple(sorted({s for s in _values(secrets) if len(s) >= 6}, key=len, reverse=True))
 
 
 def _values(secrets: Sequence[str]) -> Iterator[str]:

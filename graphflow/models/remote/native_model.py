@@ -15,6 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 from graphflow.messages import Message
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
+from graphflow.models.remote.api_keys import keys_of
+from graphflow.models.remote.connection import way_to
 from graphflow.models.remote.exchange import Endpoint, Exchange, Reader
 from graphflow.models.remote.failures import Masker
 from graphflow.models.remote.remote_model import RemoteModel, random_token
@@ -43,13 +45,17 @@ class NativeModel(RemoteModel):
     ) -> None:
         """`sleep`, `draw` (jitter in [0, 1)) and `new_token` (8 characters, for call ids) are for tests."""
         super().__init__(provider, model, limits, sleep, draw)
+        way = way_to(provider)
+        mask = Masker([provider.api_key or "", *provider.headers.values(), *way.secrets()])
         self._endpoint = Endpoint(
             provider=provider.key,
             url=self.url(provider.base_url),
             headers=self._headers(),
-            mask=Masker([provider.api_key or "", *provider.headers.values()]),
-            transport=transport or HttpxTransport(),
+            mask=mask,
+            transport=transport or HttpxTransport(way),
             connect_s=self._limits.connect_s,
+            keys=keys_of(provider, mask),
+            key_headers=self.key_headers,
         )
         self._new_token = new_token or random_token
 
@@ -98,6 +104,6 @@ class NativeModel(RemoteModel):
             "accept-encoding": "identity",  # a compressed stream arrives in lumps
             "user-agent": "graphflow",
         }
-        if self._provider.api_key:
+        if self._provider.api_key and self._provider.profile.api_key_function is None:
             headers |= self.key_headers(self._provider.api_key.strip())
         return headers | {name.lower(): value for name, value in self._provider.headers.items()}

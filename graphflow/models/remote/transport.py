@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from graphflow.models.remote.connection import DIRECT, ConnectionWay
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 
@@ -72,28 +72,30 @@ class HttpxTransport:
     where nobody calls it, when the loop ends (`asyncio.run` ends its asynchronous generators).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, way: ConnectionWay | None = None) -> None:
+        self._way = way or ConnectionWay()
         self._pools: dict[bool, _LoopClient] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, connect_s: float) -> Response:
         import httpx
 
-        client = await self._client(_is_loopback(url))
+        client = await self._client(_is_loopback(url) and self._way.usual)
         timeout = httpx.Timeout(None, connect=connect_s)  # reads are bounded by the caller, by data events
         try:
             request = client.build_request("POST", url, headers=dict(headers), content=body, timeout=timeout)
             response = await client.send(request, stream=True)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeEncodeError) as error:
             # These fail before a byte of the request is sent, so it can't have acted at the provider.
-            early = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+            early = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
             never = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | UnicodeEncodeError)
             tls_hint = tls_failure(error)
             raise TransportError(
                 _text(error),
                 connecting=early or never,
-                hint=tls_hint or "check the base URL",
-                lasting=never or tls_hint is not None,
+                hint=tls_hint or self._hint(error),
+                # A proxy that answers "no" does so again.
+                lasting=never or tls_hint is not None or isinstance(error, httpx.ProxyError),
             ) from error
         return _HttpxResponse(response)
 
@@ -106,12 +108,24 @@ class HttpxTransport:
         pool = self._pools.get(loopback)
         if pool is None:
             try:
-                pool = self._pools[loopback] = _LoopClient(loopback)
+                pool = self._pools[loopback] = _LoopClient(loopback, self._way)
             except (ValueError, ImportError) as error:  # a proxy in the environment that httpx can't use
                 hint = "check the proxy in the environment (HTTPS_PROXY, ALL_PROXY)"
+                if not self._way.usual:
+                    hint = "check `proxy` and `tls` in the provider's table"
                 raise TransportError(_text(error), connecting=True, hint=hint, lasting=True) from error
             await pool.open()
         return pool.client
+
+    def _hint(self, error: Exception) -> str:
+        import httpx
+
+        if isinstance(error, httpx.ProxyError) and str(error).startswith("407"):
+            return "the proxy asks for credentials; write them into its URL"
+        if self._way.proxy is None:
+            proxied = getproxies().keys() & {"http", "https", "all"}
+            return "check the base URL" + (" and the proxy in the environment" if proxied else "")
+        return "check the base URL" + (" and the proxy" if self._way.proxy != DIRECT else "")
 
     async def aclose(self) -> None:
         pools, self._pools = self._pools, {}
@@ -124,13 +138,21 @@ class HttpxTransport:
 class _LoopClient:
     """A client that closes at the latest with its event loop."""
 
-    def __init__(self, loopback: bool) -> None:
+    def __init__(self, loopback: bool, way: ConnectionWay) -> None:
         import httpx
 
         # Each stream holds a connection for its whole turn, so a limit would queue runs behind each other.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        proxy = None
+        if way.proxy not in (None, DIRECT):
+            assert way.proxy is not None
+            secure = way.proxy.startswith("https:")
+            proxy = httpx.Proxy(way.proxy, ssl_context=way.proxy_context() if secure else None)
         self.client = httpx.AsyncClient(
-            limits=limits, trust_env=not loopback, verify=False if loopback else _certificates()
+            limits=limits,
+            trust_env=not loopback and way.proxy is None,
+            proxy=proxy,
+            verify=False if loopback else way.context(),
         )
         self._life = self._live()
 
@@ -193,14 +215,6 @@ def _is_loopback(url: str) -> bool:
     parts = urlsplit(url)
     # Only plain HTTP: TLS on this machine still needs the certificates of the other pool.
     return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Loaded once for all pools: reading the certificates takes some 20 ms."""
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 def _text(error: BaseException) -> str:

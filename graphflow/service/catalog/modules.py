@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +12,7 @@ from typing import Any
 from graphflow.errors import DefinitionError, Issue
 from graphflow.nodes.decorators import Registration, registration_of
 from graphflow.nodes.kinds import NodeKinds
+from graphflow.settings.function_reference import importable
 from graphflow.tools.port import Tool
 
 
@@ -48,7 +47,7 @@ def import_modules(names: Sequence[str], folder: Path) -> Offered:
     """
     modules: list[tuple[int, ModuleType]] = []
     issues: list[Issue] = []
-    with _importable(folder):
+    with importable(folder):
         for index, name in enumerate(names):
             try:
                 modules.append((index, importlib.import_module(name)))
@@ -90,16 +89,3 @@ def _twice(index: int, offer: Registration, first: Callable[..., Any], second: C
         hint=f"give one of them another name: @{'function' if offer.word == 'fn' else 'node'}(name=…)",
         kind="reference",
     )
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    entry = str(folder.resolve())
-    sys.path.insert(0, entry)
-    # Files may be newer than the import system's cache of the folder.
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        # By value, the first one: a module may have put entries of its own before it.
-        sys.path.remove(entry)
