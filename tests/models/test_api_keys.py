@@ -232,7 +232,10 @@ def test_a_provider_with_a_function_needs_no_key_and_has_one_in_no_text() -> Non
 
 async def test_a_key_of_the_call_is_for_its_model_alone() -> None:
     async with raw_server(body(503, b"{}")) as server, raw_server(FINE) as other:
-        tables = {"mine": {"base_url": server.url, "fallback": ["two"]}, "two": {"base_url": other.url, "model": "n"}}
+        tables: dict[str, dict[str, Any]] = {
+            "mine": {"base_url": server.url, "fallback": ["two"]},
+            "two": {"base_url": other.url, "model": "n"},
+        }
         for given in ("a-key-in-python", lambda: "a-key-in-python"):
             model = open_model("mine", "m", {"LLM_MAX_RETRIES": "0"}, tables, api_key=given)
             assert (await complete(model, ASK)).message.text == "well"
