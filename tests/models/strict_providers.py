@@ -64,7 +64,7 @@ def _unpaired(messages: Sequence[dict[str, Any]]) -> str | None:
     return None
 
 
-def gemini(*signatures: str) -> Rule:
+def gemini(*signatures: str, owner: str = "google") -> Rule:
     """Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures (the first call of each step, verbatim).
 
     Stricter than the service, which validates only the calls since the last user message.
@@ -74,7 +74,7 @@ def gemini(*signatures: str) -> Rule:
         known = {*signatures, "skip_thought_signature_validator", None}
         for number, message in enumerate(turns_with_calls(messages), 1):
             found = [
-                entry.get("extra_content", {}).get("google", {}).get("thought_signature")
+                entry.get("extra_content", {}).get(owner, {}).get("thought_signature")
                 for entry in message["tool_calls"]
             ]
             if found[0] is None:

@@ -193,13 +193,13 @@ async def test_minimax_gets_what_it_wrote_back_whole_in_either_form(opened: Open
 
 
 async def test_vertex_gets_its_signatures_back_and_the_filler(opened: Opened) -> None:
-    """https://ai.google.dev/gemini-api/docs/thought-signatures: by the OpenAI protocol too."""
-    signed = call(0, "c1", "weather", "{}", extra_content={"google": {"thought_signature": "sig-A"}})
-    rule = strict.gemini("sig-A")
+    """https://github.com/earendil-works/pi/issues/6733: under a name of its own."""
+    signed = call(0, "c1", "weather", "{}", extra_content={"vertex": {"thought_signature": "sig-A"}})
+    rule = strict.gemini("sig-A", owner="vertex")
     first = [delta(tool_calls=[signed]), *CALLED]
     async with raw_server(strict.strict(rule, *first), strict.strict(rule, *ANSWER)) as server:
         await loop(opened(server, "vertex", "google/gemini-3.8-flash"), FOREIGN, 2)
-        signatures = [m["tool_calls"][0]["extra_content"]["google"]["thought_signature"] for m in sent(server)]
+        signatures = [m["tool_calls"][0]["extra_content"]["vertex"]["thought_signature"] for m in sent(server)]
     assert signatures == [FILLER, "sig-A"]
 
 

@@ -111,3 +111,23 @@ async def test_readers_of_the_run_and_of_the_state_see_no_signature(gemini: RawS
     state = await app.thread("t").state()
     shown = [encode_event(event) for event in events] + [encode_json(state.values), repr(state).encode()]
     assert not any(SIGNATURE.encode() in text for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"decision": "edit", "arguments": {"city": "Oslo"}}, "21°C in Oslo"),
+        ({"decision": "reject", "reason": "not now"}, "not now"),
+    ],
+)
+async def test_a_call_that_a_person_edited_or_rejected_stays_as_it_was_signed(
+    gemini: RawServer, answer: dict[str, Any], told: str
+) -> None:
+    """The message keeps what the model wrote, so that its signature fits; the result says what was done."""
+    app = agent(gemini, MemoryCheckpointer(), "REQUIRE_APPROVAL")
+    assert (await app.run("What is the weather?", "t")).status == "waiting"
+    assert (await app.answer("t", answer)).output == "Sunny."
+    called, result = gemini.requests[-1].json["messages"][-2:]
+    assert called["tool_calls"][0]["function"]["arguments"] == '{"city":"Paris"}'
+    assert called["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": SIGNATURE}}
+    assert told in result["content"]

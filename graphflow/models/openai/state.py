@@ -59,8 +59,9 @@ class StateCollector:
         data: dict[str, Any] = {}
         if items := self._details.items():
             data["reasoning_details"] = items
-        if isinstance(google := self._extra.get("google"), dict):
-            google.pop("thought", None)  # marks one delta as a thought; on a message it would mark the answer too
+        for owner in ("google", "vertex"):
+            if isinstance(given := self._extra.get(owner), dict):
+                given.pop("thought", None)  # marks one delta as a thought; on a message it would mark the answer too
         if any(self._extra.values()):
             data["extra_content"] = self._extra
         if reasoned:

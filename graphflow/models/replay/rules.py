@@ -156,6 +156,16 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         source="https://platform.claude.com/docs/en/build-with-claude/extended-thinking",
     ),
     ReplayRule(
+        # The OpenAI protocol of Vertex has the signatures under a name of its own.
+        providers=("vertex",),
+        models=_GEMINI_3,
+        message=("extra_content",),
+        call=("extra_content",),
+        call_filler={"extra_content": {"vertex": {"thought_signature": "skip_thought_signature_validator"}}},
+        checked="2026-07-16",
+        source="https://github.com/earendil-works/pi/issues/6733",
+    ),
+    ReplayRule(
         # Only the calls since the last user message are validated; the page asks for all signatures as received.
         models=_GEMINI_3,
         message=("extra_content",),
