@@ -203,6 +203,17 @@ async def test_vertex_gets_its_signatures_back_and_the_filler(opened: Opened) ->
     assert signatures == [FILLER, "sig-A"]
 
 
+async def test_what_came_as_a_list_in_pieces_goes_back_as_one_list(opened: Opened) -> None:
+    """https://github.com/mozilla-ai/any-llm: code that Gemini ran comes as the items of each chunk."""
+    pieces = [{"google": {"code_execution": [{"type": kind}]}} for kind in ("executable_code", "code_execution_result")]
+    first = [*(delta(extra_content=piece) for piece in pieces), CALL, *CALLED]
+    rule = allowed("extra_content")
+    async with raw_server(strict.strict(rule, *first), strict.strict(rule, *ANSWER)) as server:
+        await loop(opened(server, "gemini", "gemini-2.5-pro"), [*ASK], 2)
+        google = sent(server)[0]["extra_content"]["google"]
+    assert google == {"code_execution": [{"type": "executable_code"}, {"type": "code_execution_result"}]}
+
+
 async def test_a_signature_in_the_last_chunk_without_text_goes_back_with_its_message(opened: Opened) -> None:
     """https://ai.google.dev/gemini-api/docs/thought-signatures: it may come on an empty last part."""
     signature = {"google": {"thought_signature": "sig-T"}}

@@ -149,9 +149,11 @@ class ReasoningItems:
 
 
 def _merge(known: dict[str, Any], more: dict[str, Any]) -> None:
-    """Adds fields to `known`, those of objects in it too; a later value wins, but for null."""
+    """Adds fields to `known`, those of objects in it too; lists go on, of all else a later value wins, but for null."""
     for name, value in more.items():
         if isinstance(value, dict) and isinstance(inner := known.setdefault(name, {}), dict):
             _merge(inner, value)
+        elif isinstance(value, list) and isinstance(before := known.get(name), list):
+            known[name] = [*before, *value]
         elif value is not None:
             known[name] = value
