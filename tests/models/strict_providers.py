@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tests.models.raw_server import Answer, Connection, body, stream
@@ -133,7 +134,10 @@ def kimi(*texts: str) -> Rule:
 
 
 def mistral(messages: list[dict[str, Any]]) -> str | None:
-    """https://github.com/anomalyco/opencode/issues/1680."""
+    """https://github.com/anomalyco/opencode/issues/1680, https://github.com/datapizza-labs/datapizza-ai/issues/98."""
+    for before, message in pairwise(messages):
+        if (before["role"], message["role"]) == ("tool", "user"):
+            return "Unexpected role 'user' after role 'tool'"
     for call_id in _ids(messages):
         if not re.fullmatch("[a-zA-Z0-9]{9}", call_id):
             return f"Tool call id was {call_id} but must be a-z, A-Z, 0-9, with a length of 9."

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from graphflow.content import ImagePart, TextPart
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 from graphflow.models.openai.request import wire_messages
 from graphflow.models.profiles import PROFILES, Profile
 from graphflow.models.provider import Provider
 from graphflow.models.replay.replay import Replay, with_reasoning
-from graphflow.models.replay.rules import CALL_ID_RULES, REPLAY_RULES
+from graphflow.models.replay.rules import CALL_ID_RULES, ORDER_RULES, REPLAY_RULES
 from graphflow.models.responses.model import ResponsesModel
 from tests.models import strict_providers as strict
 from tests.models.raw_server import DONE, call, delta, raw_server, stream
@@ -73,6 +74,35 @@ async def test_mistral_gets_no_thinking_of_others_and_a_call_alone_after_its_own
     async with raw_server(strict.strict(strict.mistral, *first), strict.strict(strict.mistral, *ANSWER)) as server:
         await loop(opened(server, "mistral", "mistral-medium-3-5"), FOREIGN, 2)
         assert [m["content"] for m in sent(server)] == ["Hm.", [thinking("hm", closed=True)]]
+
+
+@pytest.mark.parametrize(
+    ("key", "model"), [("mistral", "mistral-large-latest"), ("vllm", "mistralai/Devstral-Small-2")]
+)
+async def test_between_results_and_a_user_stands_an_assistant_where_that_is_demanded(
+    opened: Opened, key: str, model: str
+) -> None:
+    """A user who interrupts, and a picture in a result: "Unexpected role 'user' after role 'tool'"."""
+    picture = ImagePart(data=b"\x89PNG", media_type="image/png")
+    history: list[Message] = [
+        *ASK,
+        AIMessage(tool_calls=(ToolCall(id="abcdefghi", name="f"),)),
+        ToolMessage(tool_call_id="abcdefghi", content=(TextPart(text="seen"), picture)),
+        AIMessage(tool_calls=(ToolCall(id="bcdefghij", name="f"),)),
+        ToolMessage(tool_call_id="bcdefghij", content="1"),
+        HumanMessage(content="Stop."),
+    ]
+    async with raw_server(strict.strict(strict.mistral, *ANSWER)) as server:
+        await loop(opened(server, key, model), history, 1)
+        roles = [message["role"] for message in server.requests[0].json["messages"]]
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant", "tool", "assistant", "user"]
+
+
+async def test_others_hear_an_interruption_right_behind_the_results(opened: Opened) -> None:
+    async with raw_server(strict.strict(strict.openai, *ANSWER)) as server:
+        await loop(opened(server, "openai", "gpt-5.5"), [*FOREIGN, HumanMessage(content="Stop.")], 1)
+        roles = [message["role"] for message in server.requests[0].json["messages"]]
+    assert roles == ["user", "assistant", "tool", "user"]
 
 
 # --- OpenRouter ----------------------------------------------------------------------------------
@@ -282,7 +312,7 @@ async def test_of_a_turn_that_broke_off_no_half_signature_is_kept(opened: Opened
     assert heard.turn.message(status="error") == AIMessage(content="I lo", reasoning="Let", status="error")
 
 
-@pytest.mark.parametrize("rows", [REPLAY_RULES, CALL_ID_RULES])
+@pytest.mark.parametrize("rows", [REPLAY_RULES, CALL_ID_RULES, ORDER_RULES])
 def test_every_row_has_its_source_and_day(rows: Sequence[Any]) -> None:
     for row in rows:
         assert row.source.startswith("https://") and len(row.checked) == len("2026-01-01"), row

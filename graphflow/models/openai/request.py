@@ -97,7 +97,17 @@ def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str,
     for data in out:
         if type(data["content"]) is list:
             data["content"] = [_named_file(part) for part in data["content"]]
-    return out
+    return out if replay.bridge is None else list(_bridged(out, replay.bridge))
+
+
+def _bridged(messages: Sequence[dict[str, Any]], bridge: str) -> Iterator[dict[str, Any]]:
+    """The messages with one of an assistant between results and what a user says."""
+    before = None
+    for data in messages:
+        if before == "tool" and data["role"] == "user":
+            yield {"role": "assistant", "content": bridge}
+        yield data
+        before = data["role"]
 
 
 def _think(data: dict[str, Any], said: dict[str, Any]) -> None:

@@ -11,14 +11,22 @@ import msgspec
 
 from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState
 from graphflow.models.replay.call_ids import accepted
-from graphflow.models.replay.rules import CALL_ID_RULES, FIRST_CALL_ID, REPLAY_RULES, CallIdRule, ReplayRule
+from graphflow.models.replay.rules import (
+    CALL_ID_RULES,
+    FIRST_CALL_ID,
+    ORDER_RULES,
+    REPLAY_RULES,
+    CallIdRule,
+    OrderRule,
+    ReplayRule,
+)
 from graphflow.models.replay.signed_arguments import SIGNED, unchanged
 
 AS_REASONING = True
 """In place of a text in the state: the message's own `reasoning`, which would be stored twice."""
 
 _REASONING_TEXTS = frozenset({"reasoning_content", "reasoning", "thinking"})
-Rule = TypeVar("Rule", ReplayRule, CallIdRule)
+Rule = TypeVar("Rule", ReplayRule, CallIdRule, OrderRule)
 
 
 def rules_of(provider: str, model: str, rules: Sequence[Rule]) -> tuple[Rule, ...]:
@@ -43,6 +51,9 @@ class Replay:
         self._rules = (*more, *rules_of(key or provider, model, REPLAY_RULES))
         ids = rules_of(key or provider, model, CALL_ID_RULES)
         self._ids = ids[0] if ids else None
+        order = rules_of(key or provider, model, ORDER_RULES)
+        self.bridge = order[0].bridge if order else None
+        """What an assistant says between results and the next user message; None: they may stand together."""
         self.message_fields = frozenset(field for rule in self._rules for field in rule.message)
         """Fields of an assistant message that are kept."""
         self.call_fields = frozenset(field for rule in self._rules for field in rule.call)

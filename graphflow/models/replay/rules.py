@@ -51,6 +51,17 @@ class CallIdRule(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
+class OrderRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands between the results of calls and what a user says, for those who refuse the one right behind the other."""
+
+    providers: tuple[str, ...] = ()
+    models: str = ""
+    bridge: str
+    """Text of an assistant message."""
+    checked: str
+    source: str
+
+
 _GEMINI_3 = r"gemini-([3-9]|\w+-latest)"
 CLAUDE_LIBRARY = ("anthropic", "vertexaianthropic", "azureanthropic")
 
@@ -263,5 +274,24 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
         shortest=9,
         checked="2026-03-23",
         source="https://github.com/openclaw/openclaw/issues/52548",
+    ),
+)
+
+_BRIDGE = "OK."
+
+ORDER_RULES: tuple[OrderRule, ...] = (
+    OrderRule(
+        # "Unexpected role 'user' after role 'tool'": a user who interrupts, and images of results, which follow them.
+        providers=("mistral",),
+        bridge=_BRIDGE,
+        checked="2025-12-04",
+        source="https://github.com/datapizza-labs/datapizza-ai/issues/98",
+    ),
+    OrderRule(
+        # The same models behind other servers, whose chat templates refuse it with the same words.
+        models="mistral|ministral|devstral|codestral|magistral|pixtral",
+        bridge=_BRIDGE,
+        checked="2026-05-05",
+        source="https://github.com/NousResearch/hermes-agent/issues/20154",
     ),
 )
