@@ -26,6 +26,11 @@ class Bounds:
         "Largest value that a node, an expression or a reducer may make, or that comes from outside: the input, `params` and"
         " `variables` of a run, an answer, the payload of a signal, the result of a `ctx.step`.",
     )
+    expression_items: int = _bound(
+        10_000,
+        "Most items that one evaluation of an expression goes through in `map`, `filter`, `all`, `exists` and `exists_one`, all together.",
+        "items",
+    )
     state_bytes: int = _bound(64 * MIB, "Largest state of a thread, all of its frames together.")
     fan_out: int = _bound(
         100_000,

@@ -65,6 +65,11 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def given_by(value: Any) -> Any:
+    """What an expression gives where CEL's value is this: JSON has no infinity and no NaN, so those are failures."""
+    return FAILED if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def named(source: str, names: dict[str, str]) -> str:
     """The source with variables under other names."""
     for name, new in names.items():
@@ -115,7 +120,7 @@ def test_our_evaluator_gives_what_the_specification_says() -> None:
             except DefinitionError:
                 found = FAILED
                 refused.append(name)
-            if not same(found, value_of(expected)):
+            if not same(found, given_by(value_of(expected))):
                 wrong.append(name)
     assert [name for name in wrong if not name.startswith(CHECKED_FIRST + LIBRARY_DIFFERS + NOT_HERE)] == []
     # What a document may not say is said when it is loaded, and is an error by the specification too, but for these.
@@ -148,5 +153,5 @@ def test_values_that_come_as_data_give_what_they_give_in_the_source() -> None:
         except DefinitionError:
             continue
         compared += 1
-        assert same(ours, by_library(in_text)), (name, as_data, values)
+        assert same(ours, given_by(by_library(in_text))), (name, as_data, values)
     assert compared > 300

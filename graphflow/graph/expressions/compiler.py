@@ -1,42 +1,26 @@
-"""One expression, compiled.
+"""One expression, compiled: parsed, checked with the names of its place, and ready to be evaluated.
 
-Paths are read by reference, and only what CEL itself must read is converted: `state.draft`,
-`[out.message]`, `{'text': out.text}` and choices between these never reach CEL; `size(path)` and
-`has(path)` are answered in place, and so are plain conditions of paths and literals
-(`native_eval.py`). Documents that were validated before compile without CEL; it is
-imported by the first evaluation that needs it (E20).
+Documents that were validated before compile without CEL; the library is imported by the first evaluation that needs it (E20).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.expressions import cel_library, parser
-from graphflow.graph.expressions.ast import Choice, Constant, Index, ListOf, MapOf, Node, Outline, Path
-from graphflow.graph.expressions.diagnostics import (
-    TRUE_OR_FALSE,
-    literal_patterns,
-    reworded,
-    reworded_run,
-    unknown_functions,
-)
-from graphflow.graph.expressions.doubles import SchemaPlace
+from graphflow.graph.expressions.ast import Constant, Index, ListOf, MapOf, Node, Outline, Path
+from graphflow.graph.expressions.diagnostics import TRUE_OR_FALSE, literal_patterns, reworded, unknown_functions
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.evaluation import Evaluate, Ref, Scope, evaluator, references
 from graphflow.graph.expressions.foreign_words import comments, compared, in_cel, sign_hint
-from graphflow.graph.expressions.growth import Growth, key_of
-from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.numbers import mixed_arithmetic
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
-from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
-
-Scope = Mapping[str, Any]
-Evaluate = Callable[[Scope], Any]
-Ref = tuple[str, ...]
+from graphflow.graph.expressions.paths import Missing
+from graphflow.graph.expressions.rewriting import Rewritten, rewrite
 
 
 class Expression:
@@ -110,8 +94,10 @@ def compile_expression(source: str, environment: Environment, *, check: bool = T
         raise DefinitionError([foreign]) from None  # the others only follow from it
     if check and (divided := _divided(source, environment)) is not None:
         raise DefinitionError([divided])
-    evaluate = _compose(outline, outline.root, environment)
-    return Expression(source, tuple(_refs(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant))
+    evaluate = evaluator(outline, environment)
+    return Expression(
+        source, tuple(references(outline)), kind, evaluate, is_constant=isinstance(outline.root, Constant)
+    )
 
 
 def _foreign(source: str, environment: Environment) -> Issue | None:
@@ -166,216 +152,6 @@ def _issue(source: str, message: str, at: int, hint: str | None = None, kind: st
     shown = source if len(source) <= 80 else source[:79] + "…"
     where = f", character {at + 1}" if at > 0 else ""
     return Issue(pointer="", message=f"expression {shown!r}{where}: {message}", hint=hint, kind=kind)
-
-
-def _refs(outline: Outline) -> Iterable[Ref]:
-    seen: dict[Ref, None] = {}
-    for path in outline.paths:
-        seen.setdefault(path.names)
-        for step in path.steps:
-            if isinstance(step, Index):
-                seen.update(dict.fromkeys(_refs(step.outline)))
-    return seen
-
-
-# --- what is evaluated ----------------------------------------------------------------------------
-
-
-def _compose(outline: Outline, node: Node, environment: Environment) -> Evaluate:
-    """The function that evaluates the node: by reference if its form allows that, otherwise by CEL."""
-    match node:
-        case Constant(value=value):
-            return lambda scope: value
-        case Path():
-            return _reader(node, environment)
-        case ListOf(items=items):
-            parts = [_compose(outline, item, environment) for item in items]
-            # `[out.message]` is how nearly every log is written: no loop for its one item.
-            if len(parts) == 1:
-                only = parts[0]
-                return lambda scope: [only(scope)]
-            return lambda scope: [part(scope) for part in parts]
-        case MapOf(entries=entries):
-            values = [(key, _compose(outline, item, environment)) for key, item in entries]
-            return lambda scope: {key: part(scope) for key, part in values}
-        case Choice():
-            return _choice(outline, node, environment)
-    converted = _Converted(outline, node, environment).evaluate
-    return decided(node, environment, _reader, converted) or converted
-
-
-def _choice(outline: Outline, node: Choice, environment: Environment) -> Evaluate:
-    condition, then, other = (_compose(outline, part, environment) for part in (node.condition, node.then, node.other))
-
-    def evaluate(scope: Scope) -> Any:
-        # No truthiness, as in CEL: a condition that is not a boolean is an error and never a branch (E16).
-        chosen = condition(scope)
-        if chosen is True:
-            return then(scope)
-        if chosen is False:
-            return other(scope)
-        raise cel_library.CelError(f"the condition before '?' is {excerpt_of(chosen, 60)}, not true or false")
-
-    return evaluate
-
-
-def _reader(path: Path, environment: Environment) -> Read:
-    return reader(path, _nested(environment))
-
-
-def _nested(environment: Environment) -> Callable[[Index], Evaluate]:
-    return lambda index: _compose(index.outline, index.outline.root, environment)
-
-
-class _Converted:
-    """A span of the expression that CEL evaluates; compiled by its first evaluation."""
-
-    __slots__ = ("_environment", "_growth", "_keys", "_outline", "_paths", "_program", "_reads", "_text", "_width")
-
-    def __init__(self, outline: Outline, node: Node, environment: Environment) -> None:
-        rewritten = rewrite(outline, node.start, node.end, environment.variable_type)
-        self._outline = outline
-        self._growth = Growth(outline, node, environment.bounds.value_bytes)
-        self._text, self._width, self._environment = rewritten.text, rewritten.width, environment
-        self._reads = tuple((name, _loader(path, kind, environment)) for name, kind, path in rewritten.variables)
-        self._paths = {name: path for name, _, path in rewritten.variables}
-        self._keys = {name: key_of(path) for name, path in self._paths.items()}
-        self._program: cel_library.Program | None = None
-
-    def evaluate(self, scope: Scope) -> Any:
-        """The span's value; a path that is missing fails only if CEL needs it."""
-        data: dict[str, Any] = {}
-        missing: list[Exception] = []
-        literals: dict[str, str] = {}
-        for name, read in self._reads:
-            try:
-                data[name] = read(scope)
-            except Missing as error:
-                # CEL may not need it: `has_error || out.text == 1` is true without `out`.
-                missing.append(error)
-            except cel_library.Unconvertible as error:
-                path = self._paths[name]
-                missing.append(cel_library.Unconvertible(f"{show_path(path.variable, path.steps)}: {error}"))
-            except cel_library.NullCharacter:
-                literals[name] = cel_library.literal(
-                    cel_library.to_plain(_reader(self._paths[name], self._environment)(scope))
-                )
-        self._growth.check({self._keys[name]: value for name, value in (*data.items(), *literals.items())})
-        program = self._program
-        try:
-            if literals:
-                # Not kept: the literals are part of this program, and the next evaluation may have others.
-                program = cel_library.compile_with_literals(self._text, self._width, literals)
-            elif program is None:
-                program = self._program = cel_library.compile_program(self._text, self._width)
-            return self._growth.check_made(program.run(data))
-        except cel_library.CelError as error:
-            if missing:
-                # CEL needed the missing value after all; its own error would only name the rewritten variable.
-                raise missing[0] from None
-            told = reworded_run(str(error), self._outline)
-            raise cel_library.CelError(_VARIABLE.sub(self._named, told)) from None
-
-    def _named(self, match: re.Match[str]) -> str:
-        """The path behind a variable that the library names."""
-        path = self._paths.get(match[1])
-        return repr(match[1] if path is None else show_path(path.variable, path.steps))
-
-
-_VARIABLE = re.compile(r"'([difsblm]\d+)'")
-
-
-def _loader(path: Path, kind: str, environment: Environment) -> Read:
-    read = _reader(path, environment)
-    # `has` and `size` give a boolean and an integer, which need no conversion.
-    if path.test:
-        return read
-    if kind in ("dyn", "list", "map") and environment.places.tells(environment.place(path)):
-        read, convert = _doubling(path, read, environment), cel_library.to_cel
-    else:
-        convert = cel_library.to_double if environment.is_number(path) else cel_library.to_cel
-    if kind == "dyn":
-        return lambda scope: convert(read(scope))
-
-    def load(scope: Scope) -> Any:
-        value = read(scope)
-        if value is None:
-            raise Missing(
-                f"{show_path(path.variable, path.steps)} is null: nothing has written it, and it has no default"
-            )
-        return convert(value)
-
-    return load
-
-
-def _doubling(path: Path, read: Read, environment: Environment) -> Read:
-    """Reads the value with doubles for the whole numbers at and below it that a schema calls `number`."""
-    places, fixed = environment.places, environment.place(path)
-
-    def place(scope: Scope) -> SchemaPlace:
-        steps = tuple(step(scope) if callable(step) else step for step in parts)
-        return environment.place(path, steps)
-
-    parts = [_nested(environment)(step) if isinstance(step, Index) else step for step in path.steps]
-    known = not any(map(callable, parts))
-
-    def load(scope: Scope) -> Any:
-        # Plain first: what the state and Python nodes give has classes of its own.
-        value = cel_library.to_plain(read(scope))
-        return places.doubled(value, fixed if known else place(scope))
-
-    return load
-
-
-class Rewritten:
-    """An expression with its paths replaced by typed variables, and the way back for columns."""
-
-    def __init__(self, text: str, variables: list[tuple[str, str, Path]], places: list[tuple[int, int]]) -> None:
-        self.text = text
-        self.variables = variables
-        """Name, CEL type and path of each."""
-        self._places = places
-        self.width = max((int(name[1:]) + 1 for name, _, _ in variables), default=0)
-
-    def offset(self, line: int, column: int) -> int:
-        """Offset in the expression of a place in the rewritten text (both 1-based)."""
-        lines = self.text.split("\n")
-        at = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1
-        inside, outside = max((place for place in self._places if place[0] <= at), default=(0, 0))
-        return outside + (at - inside)
-
-
-def rewrite(outline: Outline, start: int, end: int, type_of: Callable[[Path], str]) -> Rewritten:
-    """The span with each path as a variable named by its type: `state.score > 1.0` → `f0 > 1.0`."""
-    out: list[str] = []
-    places = [(0, start)]
-    names: dict[tuple[Any, ...], str] = {}
-    counts: dict[str, int] = {}
-    variables: list[tuple[str, str, Path]] = []
-    at, length = start, 0
-    for path in outline.paths:
-        # Paths of other parts of the expression, such as the branches of a choice that are read by reference.
-        if not start <= path.start < end:
-            continue
-        kind = type_of(path)
-        # The same path twice is one variable: it is read and converted once.
-        same = (path.variable, path.steps, path.test, kind)
-        name = names.get(same)
-        if name is None:
-            letter = cel_library.VARIABLE_LETTERS[kind.removesuffix("[]")]
-            name = f"{letter}{counts.get(letter, 0)}"
-            counts[letter] = counts.get(letter, 0) + 1
-            variables.append((name, kind, path))
-            name = names[same] = f"[{name}]" if kind.endswith("[]") else name
-        between = outline.text[at : path.start]
-        out += (between, name)
-        length += len(between)
-        places.append((length, path.start))
-        length += len(name)
-        places.append((length, path.end))
-        at = path.end
-    out.append(outline.text[at:end])
-    return Rewritten("".join(out), variables, places)
 
 
 # --- what is checked ------------------------------------------------------------------------------
@@ -438,6 +214,8 @@ def _comparing(text: str, environment: Environment) -> str:
     """The hint for parts that stand for true or false and are not: the text with comparisons, if they are all it needs."""
 
     def type_of(part: str) -> str | None:
+        if part == text:
+            return None  # it is what is being compiled
         try:
             return compile_expression(part, environment).type
         except DefinitionError:

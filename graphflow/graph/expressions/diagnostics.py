@@ -9,6 +9,7 @@ from itertools import islice
 from graphflow.graph.definition.types import CEL_OF_JSON
 from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Opaque, Outline
 from graphflow.graph.expressions.environment import Problem
+from graphflow.graph.expressions.growth import ITERATIONS
 from graphflow.graph.expressions.parser import Token, tokens
 from graphflow.suggestions import Suggestion, nearest
 
@@ -99,7 +100,11 @@ _RUN = re.compile(
 
 
 def reworded_run(text: str, outline: Outline) -> str:
-    """An error of a run; of arithmetic that mixes numbers, with the next step."""
+    """An error of a run; of arithmetic that mixes numbers and of too many items, with the next step."""
+    if "Iteration budget exceeded" in text:
+        return (
+            f"its comprehensions go through more than {ITERATIONS:,} items together: pass fewer, or compute it in a Python node"
+        )
     match = _RUN.fullmatch(text)
     if match is None:
         return text

@@ -16,6 +16,8 @@ from graphflow.value_size import size_of
 
 ITERATIONS = 10_000
 """Of all comprehensions of one evaluation: CEL refuses more."""
+MOST_COPIED = 1_000
+"""Items for a `map` or `filter` in the library, which copies what it has made for each."""
 SLACK = 4
 """How far what calls and comprehensions are guessed to make may be above the bound: what they give is measured afterwards."""
 
@@ -40,12 +42,11 @@ class Growth:
         self._node, self._most = node, value_bytes
         self._text, self._source = outline.text, outline.text[start:end]
         self._paths = [path for path in outline.paths if start <= path.start < end]
-        self._loops = [loop for loop in outline.loops if start <= loop.start < end]
-        self._uses = [use for use in outline.uses if start <= use[0] < end]
+        self._loops, self._uses = outline.loops, outline.uses
         self._work = max(1, len(self._paths) + len(self._uses)) * (ITERATIONS if self._loops else 1)
 
-    def check(self, data: Mapping[Key, Any]) -> None:
-        """Refuses an evaluation that could make too much.
+    def check(self, data: Mapping[Key, Any]) -> int:
+        """The bytes of the data; refuses an evaluation that could make too much.
 
         Args:
             data: path → the value that CEL is given for it.
@@ -54,13 +55,15 @@ class Growth:
             LimitExceeded
         """
         sizes = {key: size_of(value, self._most) for key, value in data.items()}
+        read = sum(sizes.values())
         # The usual case: even if each name were all that is read, in each iteration, it would fit.
-        if (sum(sizes.values()) + len(self._source)) * self._work <= self._most:
-            return
-        items = sum(map(_items, data.values())) if self._loops else 0
+        if (read + len(self._source)) * self._work <= self._most:
+            return read
+        items = sum(map(items_in, data.values())) if self._loops else 0
         largest = self._largest(data) if self._loops else 0
         if self._made(self._node, sizes, items, largest) > self._most:
             raise too_large(self._source, self._most)
+        return read
 
     def check_made(self, value: Any) -> Any:
         """The value; raises `LimitExceeded` if it is too large after all."""
@@ -133,10 +136,10 @@ def too_large(source: str, most: int) -> LimitExceeded:
     return LimitExceeded("value_bytes", most, f"the value of expression {shown!r} would have more than {most:,} bytes")
 
 
-def _items(value: Any) -> int:
+def items_in(value: Any, most: int = ITERATIONS) -> int:
     """The items of all lists and maps in a value, at most as many as matter."""
     count, rest = 0, [value]
-    while rest and count < ITERATIONS:
+    while rest and count < most:
         found = rest.pop()
         if isinstance(found, Mapping):
             found = list(found.values())

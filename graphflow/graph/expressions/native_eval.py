@@ -2,8 +2,8 @@
 
 Most conditions are comparisons: `state.score >= 0.8`, `visits.judge < limits.rounds`, `answer.decision == 'no'`,
 `state.draft != null`, `state.n % 3 == 0 && !state.done`; most other expressions add one. Supported are `&&`, `||`, `!`,
-comparisons, and arithmetic of paths and literals, for values that mean the same in Python and CEL: ASCII texts (others
-may hold what CEL refuses), 64-bit integers, floats, booleans, null. An overflow, a division by zero, mixed numbers,
+comparisons, `in`, arithmetic and a few functions (`native_calls.py`) of paths and literals, for values that mean the same in Python
+and CEL: texts without half a surrogate pair, 64-bit integers, floats, booleans, null. An overflow, a division by zero, mixed numbers,
 lists and everything else go to CEL as a whole, which also type-checks every expression when it is loaded.
 """
 
@@ -13,19 +13,14 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, Node, Path, Unary
+from graphflow.graph.expressions.ast import COMPARISONS, Binary, Constant, FunctionCall, Index, Node, Path, Unary
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.native_calls import CALLS, LEAST, MOST, Unsure, is_sound, joined, membership
 from graphflow.graph.expressions.paths import Missing
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
 Reader = Callable[[Path, Environment], Evaluate]
-
-_LEAST, _MOST = -(2**63), 2**63 - 1
-
-
-class _Unsure(Exception):
-    """Only CEL knows."""
 
 
 class _Operand:
@@ -52,21 +47,21 @@ def decided(node: Node, environment: Environment, reader: Reader, otherwise: Eva
     """
     try:
         decide = _Walk(environment, reader).whole(node)
-    except _Unsure:
+    except Unsure:
         return None
 
     def evaluate(scope: Scope) -> Any:
         try:
             return decide(scope)
         # A missing path also goes to CEL: `a || missing.path` may be true without it.
-        except (_Unsure, Missing):
+        except (Unsure, Missing):
             return otherwise(scope)
 
     return evaluate
 
 
 class _Walk:
-    """Compiles the tree of a condition or a sum; raises `_Unsure` for any other form."""
+    """Compiles the tree of a condition or a sum; raises `Unsure` for any other form."""
 
     def __init__(self, environment: Environment, reader: Reader) -> None:
         self._environment, self._reader = environment, reader
@@ -82,6 +77,8 @@ class _Walk:
                 return _both(self._condition(left), self._condition(right), until=joint == "||")
             case Binary(word, left, right) if word in COMPARISONS:
                 return _compared(self._operand(left), word, self._operand(right))
+            case Binary("in", left, Path(test="") as right):
+                return self._membership(left, right)
             case Unary("!", operand):
                 return _negated(self._condition(operand))
         return _boolean(self._operand(node).read)
@@ -97,7 +94,26 @@ class _Walk:
             case Constant(value, kind):
                 constant = value if kind == "int" else None
                 return _Operand(lambda scope: value, number=False, dyn=value is None, constant=constant)
-        raise _Unsure
+            case FunctionCall(name, arguments) if (name, len(arguments)) in CALLS:
+                return self._call(CALLS[name, len(arguments)], [self._operand(part) for part in arguments])
+        raise Unsure
+
+    def _membership(self, left: Node, right: Path) -> Evaluate:
+        environment, operand = self._environment, self._operand(left)
+        if operand.number:
+            raise Unsure
+        loops = environment.bound
+        kept = bool(loops) and right.variable not in loops and not any(isinstance(step, Index) for step in right.steps)
+        return membership(operand.read, self._reader(right, environment), kept=kept)
+
+    def _call(self, function: Callable[..., Any], arguments: list[_Operand]) -> _Operand:
+        if any(argument.number for argument in arguments):
+            raise Unsure
+        if len(arguments) == 1:
+            (read,) = (argument.read for argument in arguments)
+            return _Operand(lambda scope: function(read(scope)), number=False, dyn=False)
+        read, read_other = (argument.read for argument in arguments)
+        return _Operand(lambda scope: function(read(scope), read_other(scope)), number=False, dyn=False)
 
 
 # --- logic ----------------------------------------------------------------------------------------
@@ -108,7 +124,7 @@ def _boolean(read: Evaluate) -> Evaluate:
         value = read(scope)
         if value is True or value is False:
             return bool(value)
-        raise _Unsure
+        raise Unsure
 
     return evaluate
 
@@ -135,17 +151,16 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
         # One type on both sides: mixed numbers follow rules of CEL that differ between literals, keys and dyn values.
         if kind is type(b):
             if kind is int:
-                alike = not numbers and _LEAST <= a <= _MOST and _LEAST <= b <= _MOST
+                alike = not numbers and LEAST <= a <= MOST and LEAST <= b <= MOST
             elif kind is str:
-                # Both compare code points, but half a surrogate pair is an error in CEL: only ASCII is surely whole.
-                alike = a.isascii() and b.isascii()
+                alike = is_sound(a) and is_sound(b)  # both compare code points
             else:
                 alike = kind is float or (kind is bool and equality) or (a is None and nulls)
             if alike:
                 return compare(a, b)
         elif nulls and (_beside_null(a) if b is None else a is None and _beside_null(b)):
             return unequal
-        raise _Unsure
+        raise Unsure
 
     literal = right.constant
     # The usual comparison, `visits.judge < 3`, skips the checks of a side that is known when the graph is loaded.
@@ -154,7 +169,7 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
 
     def evaluate_literal(scope: Scope) -> bool:
         a = read(scope)
-        if type(a) is int and _LEAST <= a <= _MOST:
+        if type(a) is int and LEAST <= a <= MOST:
             return compare(a, literal)
         return evaluate(scope)
 
@@ -165,8 +180,8 @@ def _beside_null(value: Any) -> bool:
     """Whether CEL can certainly hold the value, so that it is certainly not null there."""
     kind = type(value)
     if kind is int:
-        return bool(_LEAST <= value <= _MOST)
-    return kind is bool or kind is float or (kind is str and value.isascii())
+        return bool(LEAST <= value <= MOST)
+    return kind is bool or kind is float or is_sound(value)
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -183,19 +198,21 @@ def _arithmetic(left: _Operand, word: str, right: _Operand) -> _Operand:
         a, b = read(scope), read_other(scope)
         kind = type(a)
         if kind is type(b):
-            if kind is int and not numbers and _LEAST <= a <= _MOST and _LEAST <= b <= _MOST:
+            if kind is int and not numbers and LEAST <= a <= MOST and LEAST <= b <= MOST:
                 out = whole(a, b)
-                if _LEAST <= out <= _MOST:
+                if LEAST <= out <= MOST:
                     return out
             elif kind is float and broken is not None:
                 # Floats never overflow to an error, so only `+ - *` are here; CEL divides by zero and gives infinity.
                 return broken(a, b)
-        raise _Unsure
+            elif kind is str and word == "+":
+                return joined(a, b)
+        raise Unsure
 
     def evaluate_rest(scope: Scope) -> Any:
         a = read(scope)
         # For a value that is not negative and a positive literal, Python and CEL agree, and nothing can overflow.
-        return a % literal if type(a) is int and 0 <= a <= _MOST else evaluate(scope)
+        return a % literal if type(a) is int and 0 <= a <= MOST else evaluate(scope)
 
     chosen = evaluate_rest if word == "%" and literal and literal > 0 and not numbers else evaluate
     return _Operand(chosen, number=numbers, dyn=False)
@@ -204,7 +221,7 @@ def _arithmetic(left: _Operand, word: str, right: _Operand) -> _Operand:
 def _quotient(a: int, b: int) -> int:
     """Integer division as in CEL and C, which rounds towards zero; Python rounds down."""
     if b == 0:
-        raise _Unsure
+        raise Unsure
     out = abs(a) // abs(b)
     return out if (a < 0) == (b < 0) else -out
 
@@ -212,7 +229,7 @@ def _quotient(a: int, b: int) -> int:
 def _rest(a: int, b: int) -> int:
     """The remainder as in CEL, with the sign of `a`; Python gives it the sign of `b`."""
     if b in (0, -1):  # in CEL the smallest integer modulo -1 is an error
-        raise _Unsure
+        raise Unsure
     out = abs(a) % abs(b)
     return -out if a < 0 else out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,12 @@ from graphflow.errors import DefinitionError, ExpressionFailed, Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.definition.types import Hole
 from graphflow.graph.expressions import cel_library, parser
-from graphflow.graph.expressions.compiler import Expression, Ref, Scope, compile_expression
+from graphflow.graph.expressions.compiler import Expression, compile_expression
 from graphflow.graph.expressions.environment import Environment
+from graphflow.graph.expressions.evaluation import Evaluate, Ref, Scope
 from graphflow.graph.expressions.growth import too_large
 from graphflow.graph.expressions.parser import ExpressionSyntaxError
 from graphflow.value_size import size_of, text_size
-
-Evaluate = Callable[[Scope], Any]
 
 
 class Template:
