@@ -32,7 +32,9 @@ FINITE = [
 @pytest.mark.parametrize("source", INFINITE + NOT_A_NUMBER)
 def test_infinity_and_nan_are_a_failure_that_says_why(source: str, variable: str, check: bool) -> None:
     expression = compile_expression(source.replace("V", variable), ENVIRONMENT, check=check)
-    with pytest.raises(ExpressionFailed, match=r"is (infinite|not a number \(NaN\)), which JSON can't hold: it divides"):
+    with pytest.raises(
+        ExpressionFailed, match=r"is (infinite|not a number \(NaN\)), which JSON can't hold: it divides"
+    ):
         expression.evaluate({variable: VALUES})
 
 
@@ -52,7 +54,9 @@ def test_what_an_expression_computes_with_may_be_infinite(source: str, variable:
     assert compile_expression(source.replace("V", variable), ENVIRONMENT).evaluate({variable: VALUES}) is True
 
 
-@pytest.mark.parametrize("template", ["${input.a / input.b}", "about ${input.a / input.b}", {"x": ["${input.a / input.b}"]}])
+@pytest.mark.parametrize(
+    "template", ["${input.a / input.b}", "about ${input.a / input.b}", {"x": ["${input.a / input.b}"]}]
+)
 def test_a_template_fails_too(template: object) -> None:
     with pytest.raises(ExpressionFailed, match="is infinite"):
         compile_template(template, ENVIRONMENT).evaluate({"input": VALUES})

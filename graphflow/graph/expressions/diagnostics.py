@@ -102,9 +102,7 @@ _RUN = re.compile(
 def reworded_run(text: str, outline: Outline) -> str:
     """An error of a run; of arithmetic that mixes numbers and of too many items, with the next step."""
     if "Iteration budget exceeded" in text:
-        return (
-            f"its comprehensions go through more than {ITERATIONS:,} items together: pass fewer, or compute it in a Python node"
-        )
+        return f"its comprehensions go through more than {ITERATIONS:,} items together: pass fewer, or compute it in a Python node"
     match = _RUN.fullmatch(text)
     if match is None:
         return text

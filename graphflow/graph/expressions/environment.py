@@ -60,8 +60,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """`as` name → what schemas say of the items of its map."""
     places: SchemaPlaces = msgspec.field(default_factory=SchemaPlaces)
     """Where these schemas say `number`; one for all environments of a document."""
-    bound: frozenset[str] = frozenset()
-    """Those of `names` that are variables of comprehensions."""
+    bound: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Variable of a comprehension → what it goes through, as it is written."""
     loose: frozenset[str] = frozenset()
     """Variables, or `ANY_VARIABLE`, whose names are not checked, because a reported error hides their declaration."""
 

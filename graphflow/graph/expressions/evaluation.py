@@ -22,7 +22,7 @@ from graphflow.graph.expressions.doubles import SchemaPlace
 from graphflow.graph.expressions.environment import Environment
 from graphflow.graph.expressions.finite import checked_finite, may_be_double
 from graphflow.graph.expressions.growth import MOST_COPIED, Growth, items_in, key_of
-from graphflow.graph.expressions.loops import Items, budgeted, computed, is_taken, items_of, through
+from graphflow.graph.expressions.loops import COMPUTED, Items, budgeted, computed, is_taken, items_of, through
 from graphflow.graph.expressions.native_calls import BUDGET
 from graphflow.graph.expressions.native_eval import decided
 from graphflow.graph.expressions.paths import Missing, Read, reader, show_path
@@ -113,13 +113,13 @@ def _choice(outline: Outline, node: Choice, environment: Environment, whole: boo
 
 
 def _loop(outline: Outline, loop: Loop, environment: Environment) -> Evaluate:
-    bound = environment.bound | {loop.variable}
+    listed = outline.text[loop.target.start : loop.target.end]
     # Its items are plain and their numbers as the schemas say when they get here.
     within = msgspec.structs.replace(
         environment,
         names=environment.names | {loop.variable},
         items={**environment.items, loop.variable: environment.places.anything},
-        bound=bound,
+        bound={**environment.bound, loop.variable: listed},
     )
     bodies = []
     for start, end in loop.bodies:
@@ -145,7 +145,7 @@ def _items(outline: Outline, loop: Loop, environment: Environment) -> Callable[[
         return items_of(read(scope), macro, convert)
 
     part = parser.parse_part(outline.text, target.start, target.end)
-    if not environment.bound or not environment.bound.isdisjoint(name for name, *_ in references(part)):
+    if not environment.bound or any(name in environment.bound for name, *_ in references(part)):
         return items
     key = object()
 
@@ -222,8 +222,7 @@ class Converted:
                 # CEL may not need it: `has_error || out.text == 1` is true without `out`.
                 missing.append(error)
             except cel_library.Unconvertible as error:
-                path = self._paths[name]
-                missing.append(cel_library.Unconvertible(f"{show_path(path.variable, path.steps)}: {error}"))
+                missing.append(cel_library.Unconvertible(f"{self._shown(self._paths[name])}: {error}"))
             except cel_library.NullCharacter:
                 again = self._made.get(name) or path_reader(self._paths[name], self._environment)
                 literals[name] = cel_library.literal(cel_library.to_plain(again(scope)))
@@ -254,10 +253,16 @@ class Converted:
                 f" and lists of items, and there are {items:,}; make text or numbers of them, or compute it in a Python node"
             )
 
+    def _shown(self, path: Path) -> str:
+        if path.variable == COMPUTED:
+            return str(path.steps[0])
+        listed = self._environment.bound.get(path.variable)
+        return show_path(path.variable, path.steps) + (f", of {listed}" if listed else "")
+
     def _named(self, match: re.Match[str]) -> str:
         """The path behind a variable that the library names."""
         path = self._paths.get(match[1])
-        return repr(match[1] if path is None else show_path(path.variable, path.steps))
+        return repr(match[1] if path is None else self._shown(path))
 
 
 _VARIABLE = re.compile(r"'([difsblm]\d+)'")

@@ -35,7 +35,7 @@ _ITEMS_PER_PROGRAM = 50
 """An item for which the library is asked counts twice, and more by what is converted for it: about the time that it takes."""
 
 
-class Budget:
+class ItemBudget:
     """What one evaluation of an expression may still go through, and what its comprehensions share."""
 
     __slots__ = ("_bounds", "_left", "_source", "kept")
@@ -106,7 +106,7 @@ def budgeted(evaluate: Evaluate, source: str, bounds: Bounds) -> Evaluate:
 
     def within(scope: Scope) -> Any:
         inner = _Within(scope)
-        inner[BUDGET] = Budget(source, bounds)
+        inner[BUDGET] = ItemBudget(source, bounds)
         return evaluate(inner)
 
     return within
@@ -211,7 +211,7 @@ def through(loop: Loop, items: Callable[[Scope], Items], bodies: list[Evaluate])
 
     def evaluate(scope: Scope) -> Any:
         found = items(scope)
-        budget: Budget = scope[BUDGET]
+        budget: ItemBudget = scope[BUDGET]
         inner = _Within(scope)
 
         def what() -> str:
@@ -236,7 +236,7 @@ def _truth(value: Any, macro: str) -> bool:
     raise CelError(f"the condition of {macro}() is {excerpt_of(value, 60)}, not true or false")
 
 
-def _any(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], _: Budget) -> bool:
+def _any(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], _: ItemBudget) -> bool:
     """`exists` and `all`: an error counts only if no item decides."""
     until = macro == "exists"
     failure: Exception | None = None
@@ -252,17 +252,17 @@ def _any(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], 
     return not until
 
 
-def _one(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], _: Budget) -> bool:
+def _one(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], _: ItemBudget) -> bool:
     (condition,) = bodies
     return sum(_truth(condition(scope), macro) for _item in each) == 1
 
 
-def _filter(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], _: Budget) -> list[Any]:
+def _filter(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], _: ItemBudget) -> list[Any]:
     (condition,) = bodies
     return [item for item in each if _truth(condition(scope), macro)]
 
 
-def _map(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], budget: Budget) -> list[Any]:
+def _map(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], budget: ItemBudget) -> list[Any]:
     *conditions, make = bodies
     out: list[Any] = []
     size = 0
@@ -275,7 +275,7 @@ def _map(macro: str, each: Iterable[Any], scope: Scope, bodies: list[Evaluate], 
     return out
 
 
-_MACROS: dict[str, Callable[[str, Iterable[Any], Scope, list[Evaluate], Budget], Any]] = {
+_MACROS: dict[str, Callable[[str, Iterable[Any], Scope, list[Evaluate], ItemBudget], Any]] = {
     "all": _any,
     "exists": _any,
     "exists_one": _one,

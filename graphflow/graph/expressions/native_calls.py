@@ -13,7 +13,7 @@ Scope = Mapping[str, Any]
 Read = Callable[[Scope], Any]
 
 BUDGET = ""
-"""The key in a scope of what comprehensions share (`loops.Budget`); no variable has this name."""
+"""The key in a scope of what comprehensions share (`loops.ItemBudget`); no variable has this name."""
 
 LEAST, MOST = -(2**63), 2**63 - 1
 _LONGEST = 65_536
