@@ -245,13 +245,14 @@ def _whole(value: Message | ToolCall) -> None:
         raise _Refused(f"{wrong}; it could not be read again")
 
 
-media_met = [0]
-"""How many messages with media were encoded in this process: the journal takes large bytes out of those that are new."""
+media_met = [object()]
+"""Another object for each message with media that is encoded in this process, in any thread: the journal takes large bytes out of
+those that are new."""
 
 
 def _note_media(content: Content) -> None:
     if any(isinstance(part, MEDIA_TYPES) for part in content):
-        media_met[0] += 1
+        media_met[0] = object()
 
 
 def _message(value: Message, depth: int, walk: _Walk) -> Ext:

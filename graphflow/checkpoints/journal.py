@@ -179,7 +179,7 @@ class ThreadJournal:
             return PreparedRecord(commit, body, (*items, *taken.items), False, taken.new)
         # What comes from outside may have messages in their JSON form, which are no messages yet.
         is_large = len(body) > LARGE_BYTES and commit.source in _FROM_OUTSIDE
-        return PreparedRecord(commit, body, items, is_large or met != codec.media_met[0])
+        return PreparedRecord(commit, body, items, is_large or met is not codec.media_met[0])
 
     def without_bytes(self, value: T, machine: Machine) -> tuple[T, TakenBytes]:
         taken = TakenBytes(self._stored(machine))

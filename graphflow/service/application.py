@@ -92,6 +92,7 @@ class Application(ServiceContext):
         check_tables(self.settings.environ, self.settings.providers)
         self.chat_record = self._make_chat_record()
         self.upload_bytes = partial(uploads.content, self)
+        self.share_uploads = partial(uploads.share, self)
         self._listeners = (self.chat_record.ended, partial(input_queue.ended, self), self.pinned_tools.ended)
         self.agents = AgentRegistry(
             self.settings.agents.dir,

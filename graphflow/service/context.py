@@ -96,6 +96,8 @@ class ServiceContext:
     chat_record: ChatRecorder
     upload_bytes: Callable[[str, str], Awaitable[bytes | None]]
     """`(chat id, upload id)` → the bytes of an uploaded file, None where it is not there."""
+    share_uploads: Callable[[str, str], Awaitable[None]]
+    """`(chat id, id of a fork)`: the fork has the uploads too."""
 
     def __init__(self, settings: Settings, clock: Clock, ids: Ids, store: Checkpointer | None) -> None:
         self.settings, self.clock, self.ids = settings, clock, ids
@@ -181,6 +183,7 @@ class ServiceContext:
             "store": self.long_term,
             "window_runs": self.settings.memory.chat_k,
             "upload_bytes": self.upload_bytes,
+            "share_uploads": self.share_uploads,
         }
 
     def graph(self, agent_key: str) -> CompiledGraph:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import mimetypes
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -143,6 +144,11 @@ async def content(context: ServiceContext, chat_id: str, upload_id: str) -> byte
     return await asyncio.to_thread(_content, context, folder_of(chat_id), upload_id)
 
 
+async def share(context: ServiceContext, chat_id: str, fork_id: str) -> None:
+    """Gives the uploads of a chat to a thread that is forked from it: the bytes stay while one of the two has them."""
+    await asyncio.to_thread(_share, context, folder_of(chat_id), folder_of(fork_id))
+
+
 async def delete(context: ServiceContext, chat_id: str) -> bool:
     """Removes every file of a chat; whether there was any."""
     return await asyncio.to_thread(_delete, context, folder_of(chat_id))
@@ -249,6 +255,28 @@ def _content(context: ServiceContext, folder: str, upload_id: str) -> bytes | No
     with _if_there():
         found = _files(context).read(f"{folder}/{upload_id}", kept.size_bytes)
     return found  # noqa: RET504 - with a return inside, mypy takes the end for unreachable
+
+
+def _share(context: ServiceContext, folder: str, to: str) -> None:
+    root = context.settings.uploads.dir
+    if not (root / folder).is_dir():
+        return
+    # Facts last: a file is there once they are. What no run has announced yet belongs to the chat's next run.
+    kept = sorted(
+        (path for path in (root / folder).iterdir() if path.suffix in ("", ".json")), key=lambda path: path.suffix
+    )
+    _files(context).make_folder(to, mode=FOLDER_MODE)
+    for path in kept:
+        mark = path.with_suffix(".new")
+        if mark.exists() and not mark.stat().st_size:
+            continue
+        with suppress(FileExistsError):
+            try:
+                os.link(path, root / to / path.name)  # no file of an upload is ever written again
+            except OSError as error:
+                if isinstance(error, FileExistsError):
+                    raise
+                _files(context).write(f"{to}/{path.name}", path.read_bytes(), mode=FILE_MODE)  # a disk without links
 
 
 def _delete(context: ServiceContext, folder: str) -> bool:

@@ -7,11 +7,15 @@ threads, nodes and functions are part of the frozen files: never change one that
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
 from graphflow import AIMessage, Context, HumanMessage, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.media import large_bytes
+from graphflow.content import ImagePart, TextPart
 from graphflow.errors import NodeFailed
 from graphflow.models.scripted.script import Script, ScriptedCall, ScriptTurn
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -102,6 +106,14 @@ class Stage:
             "n": n + 1, "log": [n], "seen": [n % 2, n % 3], "facts": {f"k{n}": n, "last": n}, "total": 0.5, "least": -n, "most": n,
             "once": [n], "messages": [HumanMessage(content=f"at {n}", id=f"m{n % 2}"), AIMessage(content="ok")],
         }  # fmt: skip
+
+    async def _n_shows(self, state: Any) -> dict[str, Any]:
+        part = ImagePart(data=bytes(range(256)) * 20, media_type="image/png", name="dots.png")
+        return {
+            "n": state["n"] + 1,
+            "messages": [HumanMessage(content=(TextPart(text="Look."), part))],
+            "kept": [part.size, [HumanMessage(content=(part,))]],
+        }
 
     async def _n_flaky(self, state: Any, ctx: Context) -> dict[str, Any]:
         if ctx.attempt <= self.fails:
@@ -587,3 +599,26 @@ async def unnamed(stage: Stage) -> None:
 @goes_on("unnamed")
 async def _unnamed(stage: Stage) -> RunResult:
     return await newer(stage).resume("unnamed")
+
+
+# --- media ------------------------------------------------------------------------------------------
+
+PICTURES = {"messages": {"type": "array", "x-reducer": "messages", "default": []}, "kept": ANY}
+
+
+@scenario
+async def pictured(stage: Stage) -> None:
+    """Messages with a picture that is stored beside them, once; its number is drawn at random, and fixed here."""
+    app = stage.graph({"a": node("shows", "b"), "b": node("shows")}, PICTURES)
+    with patch.object(secrets, "randbelow", lambda below: 7):
+        first = await app.run({"query": "one"}, "pictured")
+        await app.run({"query": "two"}, "pictured")
+        await app.thread("pictured").fork(first.checkpoint_id, thread_id="pictured_fork")
+
+
+@scenario
+async def inlined(stage: Stage) -> None:
+    """Messages that hold the bytes of their pictures, as earlier versions stored them."""
+    app = stage.graph({"a": node("shows", "b"), "b": node("shows")}, PICTURES)
+    with patch.object(large_bytes, "LARGE_BYTES", 1 << 40):
+        await app.run({"query": "one"}, "inlined")

@@ -65,9 +65,9 @@ def _wrap_journal(reach: Callable[[str], None], diary: Diary) -> None:
         meant[tick.id] = _meaning(self, tick)
         feed(self, tick)
 
-    def preparing(self: ThreadJournal, commit: Any) -> Any:
+    def preparing(self: ThreadJournal, commit: Any, *taken: Any) -> Any:
         reach("prepare <")
-        prepared = prepare(self, commit)
+        prepared = prepare(self, commit, *taken)
         reach("prepare >")
         return prepared
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.media.large_bytes import CHANNEL, checked_bytes, read_bytes, stored_media
 from graphflow.events import LIVE_ONLY
 from graphflow.runtime.compiled_graph import CompiledGraph
 from tests.crash.lives import final
-from tests.crash.scenarios import World
+from tests.crash.scenarios import PICTURES, World
 
 Lines = list[dict[str, Any]]
 _LIVE_ONLY = {kind.__struct_config__.tag for kind in LIVE_ONLY}
@@ -32,6 +34,7 @@ async def broken_promises(app: CompiledGraph, store: Any, lines: Lines, expected
     out += _ran_again(lines)
     out += _happened_twice(lines)
     out += await _lost(store, lines)
+    out += await _without_bytes(store)
     out += await _log_differs(app, lines)
     if truthful:
         out += await _said_otherwise(app, lines)
@@ -106,6 +109,30 @@ async def _lost(store: Any, lines: Lines) -> list[str]:
     in_order = [record for queued in by_life.values() for record in queued if record in there]
     if in_order != kept:
         out.append("the records are in another order than they were made")
+    return out
+
+
+async def _without_bytes(store: Any) -> list[str]:
+    """What a message names is there, and no bytes are there that the record which brought them does not name."""
+    loaded = await load_thread(store, World.thread)
+    assert loaded is not None
+    out = []
+    for name, number in stored_media(loaded.machine).items():
+        data = await read_bytes(store, loaded.chain, name, number)
+        if data not in PICTURES:
+            out.append(f"the bytes {name} are not those that were given")
+    async for line in store.export_thread(World.thread):
+        if line["kind"] != "record":
+            continue
+        rows = [base64.b64decode(item["data"]) for item in line["row"]["items"] if item["channel"] != CHANNEL]
+        told = b"".join([*rows, base64.b64decode(line["row"]["data"])])
+        for item in line["row"]["items"]:
+            if item["channel"] == CHANNEL:
+                name, _ = checked_bytes(base64.b64decode(item["data"]))
+                if name.encode() not in told:
+                    out.append(f"record {line['row']['id']} brings the bytes {name} for nobody")
+        if any(picture[:100] in told for picture in PICTURES):
+            out.append(f"record {line['row']['id']} has bytes in a message")
     return out
 
 

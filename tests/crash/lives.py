@@ -221,6 +221,9 @@ async def final(store: Any) -> dict[str, Any]:
         "state": state,
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(left, enc_hook=repr))
+    for message in plain["state"].get("messages", ()):
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            part.pop("stored", None)  # drawn at random
     return plain
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow import Context, tool
+from graphflow import Context, HumanMessage, tool
+from graphflow.content import LARGE_BYTES, ImagePart, TextPart
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.validation.validate import check_document
 from graphflow.models.deltas import Delta, Finish, TextDelta, Usage
@@ -314,7 +315,19 @@ async def step(state: Any, ctx: Context) -> dict[str, Any]:
         await ctx.content(f"{label} {word} ")
     if draw.random() < 0.3:
         await asyncio.sleep(0)
-    return {"n": 1, "log": [label]}
+    return {"n": 1, "log": [label], **_picture(label)}
+
+
+def _picture(label: str) -> dict[str, Any]:
+    """Perhaps a message with a picture, one of few, so that many nodes show the same."""
+    draw = random.Random(f"picture of {label}")
+    if draw.random() < 0.5:
+        return {}
+    part = ImagePart(data=PICTURES[draw.randrange(len(PICTURES))], media_type="image/png")
+    return {"messages": [HumanMessage(content=(TextPart(text=label), part))]}
+
+
+PICTURES = [random.Random(number).randbytes(LARGE_BYTES + number) for number in range(3)]
 
 
 async def effects(state: Any, ctx: Context) -> dict[str, Any]:

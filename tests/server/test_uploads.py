@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,38 @@ async def test_an_uploaded_image_is_shown_to_a_model_that_takes_images_and_store
     assert isinstance(state["messages"][0]["content"], str)
     assert failed.events[-1]["error"]["code"] == "validation"
     assert "its bytes are not on this server" in failed.events[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "a disk without links"])
+async def test_a_fork_has_the_uploads_of_its_chat_also_when_that_is_deleted(
+    folder: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr("os.link", _no_links(os.link))
+    asked: list[Any] = []
+    app = make_application(folder)
+    app.models = ModelPool(lambda provider, model: Seeing(asked))
+    async with serving(app) as (client, _):
+        image = (await send(client, chatId="c"))["upload"]["id"]
+        await ask(client, agentKey="plain", chatId="c", references=[{"id": image}])
+        later = (await send(client, "later.png", chatId="c"))["upload"]["id"]
+        response = await client.post("/api/threads/c/fork", json={"threadId": "f"})
+        assert response.status_code == 200, response.text
+        assert (await client.delete("/api/threads/c")).status_code == 200
+        asked.clear()
+        await ask(client, agentKey="plain", chatId="f", references=[{"id": image}])
+        assert not any(later in path for path in kept(folder))
+        assert (await client.delete("/api/threads/f")).status_code == 200
+    assert asked[0][1].data == PNG
+    assert kept(folder) == {}
+
+
+def _no_links(link: Any) -> Any:
+    """For plain paths: how workspaces put a file in its place is not what is tried here."""
+
+    def refuse(*paths: Any, **options: Any) -> None:
+        if not options:
+            raise OSError(1, "Operation not permitted")
+        link(*paths, **options)
+
+    return refuse

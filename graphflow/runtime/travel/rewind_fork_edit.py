@@ -106,6 +106,8 @@ class Travel:
         facts = msgspec.structs.replace(target.row.facts, status="stopped", run_id=None, updated_at=host.clock.now_ms())
         assert checkpoint_id is not None
         await runs.store.fork(checkpoint_id, self._id, new_id, number=host.new_lineage(), facts=facts)
+        if (share := host.services.get("share_uploads")) is not None:
+            await share(self._id, new_id)
         async with Taking(host, runs, await runs.take(new_id, create=False)) as taking:
             await self._commit(runs, taking.row, target, self._moved("fork", found, choices, by), None)
         return new_id

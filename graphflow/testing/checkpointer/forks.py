@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Awaitable
 from typing import Any
 
+from msgspec.structs import replace
+
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.checkpoints.rows import Lineage, OpenInterrupt
+from graphflow.checkpoints.rows import Keep, Lineage, Log, LogItem, OpenInterrupt
 from graphflow.errors import CheckpointNotFound, StoreError, ThreadExists, ThreadNotFound
 from graphflow.testing.checkpointer.suite import (
     NOW,
@@ -16,11 +18,13 @@ from graphflow.testing.checkpointer.suite import (
     facts,
     filled,
     forked,
+    lines_of,
     messages,
     new_id,
     next_number,
     promise,
     refused,
+    stream,
 )
 from graphflow.testing.existing import existing
 
@@ -46,6 +50,44 @@ class Forks(Suite):
         assert await store.load("fork", source.ids[3]) is None
         assert await store.load("thread", fork.ids[0]) is None
         assert (await store.list_checkpoints("fork"))[0].parent == source.ids[1]
+
+    @promise
+    async def test_large_bytes_live_as_long_as_a_thread_reaches_their_record(self, store: Checkpointer) -> None:
+        """They are logs of one entry, under numbers beyond those of all frames, and nothing else says that they are there."""
+        number, data = (1 << 51) + 5, bytes(range(256)) * 300
+        source = await drive(store)
+        for count in range(3):
+            given = source.record(str(count).encode())
+            brought = LogItem(number + count, "bytes", 0, data + str(count).encode())
+            await source.commit(replace(given, items=(*given.items, brought)))
+        fork = await forked(store, source, 2)
+        await fork.add(b"own")
+
+        async def found(thread_id: str) -> list[bool]:
+            chain = existing(await store.load(thread_id)).chain
+            out = []
+            for count in range(3):
+                try:
+                    rows = await store.read_logs(chain, [Log(number + count, "bytes", 1)])
+                except StoreError:
+                    out.append(False)
+                else:
+                    assert rows == [[data + str(count).encode()]]
+                    out.append(True)
+            return out
+
+        assert await found("thread") == [True, True, True]
+        copy = await store.import_thread(stream(await lines_of(store, "thread")), thread_id="copy")
+        assert await found(copy) == [True, True, True]
+        await store.delete_thread("thread")
+        assert await found("fork") == [True, True, False]
+        assert await messages(store, "fork", count=3) == [b"0", b"1", b"own"]
+        assert await found(copy) == [True, True, True]
+        await store.prune("fork", Keep(newest=1))
+        assert await found("fork") == [True, True, False]
+        await store.delete_thread("fork")
+        await store.compact()
+        assert await found(copy) == [True, True, True]
 
     @promise
     async def test_a_fresh_fork_is_a_thread_at_the_checkpoint(self, store: Checkpointer) -> None:
