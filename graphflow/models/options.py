@@ -116,7 +116,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: Effort | None = None
     """The same in the provider's words; wins over `compute`."""
     prompt_cache: PromptCache | None = None
-    """How long the provider keeps the prompt, where that is asked for (Anthropic); `None`: 5 minutes where tools are offered."""
+    """How long the provider keeps the prompt, where that is asked for (Claude); `None`: 5 minutes where tools are offered."""
     limits: CallLimits | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Sent with the request; credentials and headers of the client's own are refused."""

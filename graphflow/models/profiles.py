@@ -41,6 +41,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether a model that reasons takes `temperature` and `top_p`; where not, they are left out."""
     tools_without_thinking: str | None = None
     """Pattern of the models that take tools on this protocol only with the effort `none`; `None`: no model."""
+    cache_marks: str | None = None
+    """Pattern of the models whose requests mark what is kept in the provider's cache (`cache_control` of a part); `None`: none."""
     seed: str = "seed"
     """What the field for `ChatOptions.seed` is called."""
 

@@ -84,7 +84,7 @@ class Options(_AgentPart, frozen=True):
     response_format: dict[str, Any] | None = None
     """JSON Schema of the answer, or `{schema, strict, name}`. A node's own `schema` wins over it."""
     prompt_cache: Literal["off", "5m", "1h"] | None = None
-    """How long Anthropic keeps the prompt for the next call; absent: 5 minutes where tools are offered, else not at all."""
+    """How long Claude's prompt is kept for the next call; absent: 5 minutes where tools are offered, else not at all."""
     limits: LimitsOfCalls | None = None
     """Time limits of a call."""
     fallback: tuple[str, ...] | None = None

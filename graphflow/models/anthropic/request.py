@@ -11,7 +11,7 @@ from graphflow.models.anthropic.conversation import RequestTurns
 from graphflow.models.anthropic.schema import input_schema, structured_schema
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 from graphflow.models.profiles import Profile
-from graphflow.models.remote.request_options import answer_form, schema_rule
+from graphflow.models.remote.request_options import answer_form, cache_mark, schema_rule
 from graphflow.models.replay.replay import Replay
 
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32000, "max": 32000}
@@ -58,9 +58,8 @@ class RequestWriter:
         body |= self._offer(talk, tools, options)
         self._think(talk, options, body)
         self._sample(options, body)
-        cache = options.prompt_cache or ("5m" if tools else "off")
-        if cache != "off":
-            _mark(body, {"type": "ephemeral"} | ({"ttl": cache} if cache != "5m" else {}))
+        if (mark := cache_mark(options, tools)) is not None:
+            _mark(body, mark)
         own = dict(self._profile.knobs.always)
         # Tools that the provider runs stand beside ours.
         if isinstance(own.get("tools"), list):

@@ -12,7 +12,7 @@ from graphflow.models.gemini.conversation import contents
 from graphflow.models.options import ChatOptions, Effort, OneTool, ToolSpec
 from graphflow.models.profiles import Knobs, Profile
 from graphflow.models.remote.loose_json import encode_body
-from graphflow.models.remote.request_options import answer_form, schema_rule
+from graphflow.models.remote.request_options import answer_form, note_unmarked, schema_rule
 from graphflow.models.replay.replay import Replay
 
 _OWN = frozenset({"contents", "systemInstruction", "system_instruction", "toolConfig"})
@@ -67,6 +67,7 @@ def request_body(
         body |= _offer(tools, options)
         if options.parallel_tool_calls is not None:
             warn("model.option_ignored", provider=replay.provider, model=model, option="parallel_tool_calls")
+    note_unmarked(options, replay)
     if config:
         body["generationConfig"] = config
     # The order is the precedence: the profile's fixed fields, then what the caller wrote as `extra`.

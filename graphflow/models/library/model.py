@@ -26,6 +26,7 @@ from graphflow.models.provider import Provider
 from graphflow.models.remote.failures import Masker, failure, http_failure, in_band_failure
 from graphflow.models.remote.loose_json import encode_body, read_json
 from graphflow.models.remote.remote_model import RemoteModel, random_token
+from graphflow.models.remote.request_options import cache_mark
 from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
@@ -80,9 +81,13 @@ class AnyLlmModel(RemoteModel):
             out: dict[str, Any] = {"stream": True}
             if profile.usage == "stream_options":
                 out["stream_options"] = {"include_usage": True}
+            marks_itself = self._provider.key == "anthropic"
+            if marks_itself and (mark := cache_mark(options, tools)) is not None:
+                # The service puts it behind the last block; the library has no place for marks in system prompt or tools.
+                out["cache_control"] = mark
             if self._provider.key in CLAUDE_LIBRARY:
                 # The library gives Claude one block of thinking back; there may be several, and each has its place.
-                out |= request_fields(profile, replay.bare, messages, tools, options)
+                out |= request_fields(profile, replay.bare, messages, tools, options, marks_itself=marks_itself)
                 if any(isinstance(m, AIMessage) and replay.own(m.provider_state) for m in messages):
                     turns = RequestTurns(replay, messages, signed=True, warn=notice).turns
                     out["extra_body"] = read_json(encode_body({"messages": turns}))

@@ -13,7 +13,7 @@ from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, OneTool, ResponseFormat, ToolSpec
 from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
-from graphflow.models.remote.request_options import answer_form, compute_fields, schema_rule
+from graphflow.models.remote.request_options import answer_form, cache_mark, compute_fields, note_unmarked, schema_rule
 from graphflow.models.replay.replay import Replay
 from graphflow.models.sendable import note_unsent, with_name
 
@@ -34,9 +34,19 @@ def request_body(
 
 
 def request_fields(
-    profile: Profile, replay: Replay, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
+    profile: Profile,
+    replay: Replay,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    options: ChatOptions,
+    *,
+    marks_itself: bool = False,
 ) -> dict[str, Any]:
-    """The request's fields but those about streaming."""
+    """The request's fields but those about streaming.
+
+    Args:
+        marks_itself: the caller writes what `options.prompt_cache` asks for.
+    """
     knobs, model = profile.knobs, replay.model
     body: dict[str, Any] = {"model": model, "messages": wire_messages(replay, messages)}
     body |= _sampling(knobs, options)
@@ -44,12 +54,32 @@ def request_fields(
         body |= _offer(knobs, tools, options)
     if (form := answer_form(options)) is not None:
         _ask_structure(knobs, form, body)
+    if knobs.cache_marks is not None and re.search(knobs.cache_marks, model, re.IGNORECASE):
+        if (mark := cache_mark(options, tools)) is not None:
+            _mark_cache(body["messages"], mark)
+    elif not marks_itself:
+        note_unmarked(options, replay)
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     body |= knobs.always
     body |= compute_fields(knobs, model, tools, options)
     for option in _leave_out(body, knobs, model, bool(tools)):
         notice("model.option_ignored", provider=replay.provider, model=model, option=option)
     return body | options.extra
+
+
+def _mark_cache(messages: list[dict[str, Any]], mark: dict[str, str]) -> None:
+    """Marks what Claude keeps: up to the end of the system prompt, tools included, and up to the end of the conversation.
+
+    https://openrouter.ai/docs/guides/best-practices/prompt-caching
+    """
+    leading = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+    for message in ([messages[leading - 1]] if leading else []) + messages[max(leading, len(messages) - 1) :]:
+        content = message["content"]
+        if isinstance(content, str) and content.strip():
+            content = [{"type": "text", "text": content}]
+        # What an assistant left empty, with calls alone, has no place for a mark.
+        if isinstance(content, list) and content:
+            message["content"] = [*content[:-1], {**content[-1], "cache_control": mark}]
 
 
 def _leave_out(body: dict[str, Any], knobs: Knobs, model: str, has_tools: bool) -> Iterator[str]:

@@ -65,8 +65,6 @@ class TurnReader(TurnProgress):
         )
         self._raw_reason: str | None = None
         self._refused = False
-        self._first: bytes | None = None
-        """The first event, or the body: what all chunks say alike is read once, at the end."""
         self._usage: dict[str, Any] | None = None
 
     @property
@@ -78,15 +76,6 @@ class TurnReader(TurnProgress):
         """Whether a finish reason has come; later deltas still count."""
         return self._raw_reason is not None
 
-    @property
-    def served_model(self) -> str | None:
-        """The model that answered, by the provider's own word."""
-        try:
-            model = msgspec.json.decode(self._first or b"{}", type=_Head).model
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        return self._mask(model) or None if model else None
-
     # --- reading ---------------------------------------------------------------------------------
 
     def feed(self, event: SseEvent, out: list[Delta]) -> None:
@@ -94,8 +83,6 @@ class TurnReader(TurnProgress):
         # The payload of an error event has any shape or none, so the event's name alone decides.
         if event.error is not None or event.name == "error":
             raise self.in_band(event.error or event.data)
-        if self._first is None:
-            self._first = event.data
         try:
             chunk = decode_chunk(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -107,7 +94,6 @@ class TurnReader(TurnProgress):
 
     def feed_body(self, body: bytes, out: list[Delta]) -> None:
         """Reads a whole turn that came as one JSON body although a stream was asked for."""
-        self._first = body
         raw = self.read_body(body)
         try:
             chunk = self._mend.chunk(whole_turn_chunk(raw))
@@ -272,10 +258,6 @@ class TurnReader(TurnProgress):
         if raw is not None and not is_known(raw):
             self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
         return finish_reason(raw, has_calls=len(self._calls) > 0, refused=self._refused)
-
-
-class _Head(msgspec.Struct):
-    model: str | None = None
 
 
 def read_usage(raw: dict[str, Any] | None) -> Usage | None:

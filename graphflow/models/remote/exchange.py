@@ -14,6 +14,7 @@ import msgspec
 from graphflow.errors import ModelError
 from graphflow.models.deltas import Delta, Finish
 from graphflow.models.options import ChatOptions
+from graphflow.models.remote.answer_head import MOST_EVENTS, read_head
 from graphflow.models.remote.api_keys import ApiKeys
 from graphflow.models.remote.failures import Masker, failure, http_failure, request_id
 from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
@@ -125,6 +126,7 @@ class Exchange:
         self._failure: ModelError | None = None
         self._head: bytes | None = b""  # the beginning of the body, until it is known what the body is
         self._shown = b""
+        self._beginning: list[bytes] = []  # the first events
         self.ended = False
         try:
             self._response = await self.watch.guard(self._sent())
@@ -215,6 +217,8 @@ class Exchange:
             raise failure(f"provider {provider!r}: {error}", "provider_error", provider) from error
         if not events:
             return
+        if len(self._beginning) < MOST_EVENTS:
+            self._beginning += [event.data for event in events[:MOST_EVENTS]]
         for event in events:
             reader.feed(event, out)
             if reader.done:
@@ -237,6 +241,7 @@ class Exchange:
         if start in (b"{", b"["):
             # A request for a stream can still be answered by one JSON body, an error or a whole turn.
             body = await self._rest(head, MAX_BODY_BYTES)
+            self._beginning = [body.removeprefix(_BOM)]
             self._reader.feed_body(body.removeprefix(_BOM), out)
         elif start == b"<":
             raise self._reader.no_answer("a page instead of a stream", await self._rest(head, MAX_ERROR_BYTES))
@@ -253,9 +258,10 @@ class Exchange:
         finish, response = out[-1], self._response
         self.ended = isinstance(finish, Finish)
         if isinstance(finish, Finish) and response is not None:
-            served = finish.served_model or getattr(self._reader, "served_model", None)
-            asked = request_id(response.headers, self._endpoint.mask)
-            out[-1] = msgspec.structs.replace(finish, served_model=served, request_id=finish.request_id or asked)
+            mask = self._endpoint.mask
+            served, answer_id = (mask(said) or None if said else None for said in read_head(self._beginning))
+            asked = request_id(response.headers, mask) or answer_id
+            out[-1] = msgspec.structs.replace(finish, served_model=served, request_id=asked)
 
     async def _rest(self, head: bytes, limit: int) -> bytes:
         """`head` and what follows of the body, at most `limit` bytes."""

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, Compute, Effort, OneTool, ResponseFormat, ToolSpec
 from graphflow.models.profiles import Knobs, knows_compute
+from graphflow.models.replay.replay import Replay
 
 _COMPUTE: Mapping[Effort, Compute] = {
     "none": "LOW", "minimal": "LOW", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH",
@@ -27,6 +29,20 @@ def compute_fields(knobs: Knobs, model: str, tools: Sequence[ToolSpec], options:
     compute = knobs.when_forced if refused else options.compute if effort is None else _COMPUTE[effort]
     fields: dict[str, Any] = getattr(knobs, compute) if compute is not None and knows_compute(knobs, model) else {}
     return fields
+
+
+def cache_mark(options: ChatOptions, tools: Sequence[ToolSpec]) -> dict[str, str] | None:
+    """Claude's mark behind what is kept in the cache; None where nothing is: without tools a prompt is seldom sent again."""
+    kept = options.prompt_cache or ("5m" if tools else "off")
+    if kept == "off":
+        return None
+    return {"type": "ephemeral"} | ({"ttl": kept} if kept != "5m" else {})
+
+
+def note_unmarked(options: ChatOptions, replay: Replay) -> None:
+    """Reports that `prompt_cache` changes nothing: the service keeps prompts by itself, or not at all."""
+    if options.prompt_cache not in (None, "off"):
+        notice("model.option_ignored", provider=replay.provider, model=replay.model, option="promptCache")
 
 
 def answer_form(options: ChatOptions) -> ResponseFormat | None:

@@ -13,7 +13,7 @@ from graphflow.messages import Message
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec, fits_strict
 from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
-from graphflow.models.remote.request_options import answer_form, compute_fields, schema_rule
+from graphflow.models.remote.request_options import answer_form, compute_fields, note_unmarked, schema_rule
 from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.conversation import input_items, split_instructions
 
@@ -55,6 +55,7 @@ def request_body(
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     for fields in (knobs.always, compute_fields(knobs, replay.model, tools, options), options.extra):
         _merge(body, _renamed(fields))
+    note_unmarked(options, replay)
     _leave_out(
         body,
         knobs,

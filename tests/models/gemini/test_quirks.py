@@ -165,7 +165,7 @@ async def test_each_part_gives_one_delta_at_once_and_none_is_merged(opened: Open
         TextDelta("un"),
         ToolCallDelta(0, "c", "f", '{"a":1}'),
     ]
-    assert heard.deltas[-1] == Finish("tool_calls", "STOP", usage)
+    assert heard.deltas[-1] == Finish("tool_calls", "STOP", usage, served_model="m", request_id="r")
 
 
 async def test_sources_and_pictures_are_parts_of_the_answer(opened: OpenClient) -> None:
