@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import astuple
 
 from graphflow.content import Content, content_from_wire, part_misfit, part_to_wire, text_of
 from graphflow.excerpts import excerpt_of
@@ -147,6 +148,27 @@ def misfit(message: Message | ToolCall) -> str | None:
 
     Structs check their fields only when they are read from bytes: a message with a wrong field can't be loaded again.
     """
+    kinds = (type(message), *map(type, astuple(message)))
+    if kinds not in _FITTING:
+        if (wrong := _field_misfit(message)) is not None:
+            return wrong
+        # What a content of parts holds is looked at each time; of the other lists only their type counts here.
+        if _PLAIN.issuperset(kinds[1:]) and isinstance(getattr(message, "content", ""), str):
+            _FITTING.add(kinds)
+    calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
+    for call in calls:
+        wrong = misfit(call) if isinstance(call, ToolCall) else f"{excerpt_of(call)} is not a ToolCall"
+        if wrong is not None:
+            return f"tool_calls of AIMessage: {wrong}"
+    return None
+
+
+_PLAIN = frozenset({str, bool, NoneType, tuple, list})
+_FITTING: set[tuple[type, ...]] = set()
+"""The types of a message and its fields, where they say that all of it fits: nearly every message has one of a few."""
+
+
+def _field_misfit(message: Message | ToolCall) -> str | None:
     for name, types in _FIELDS[type(message)]:
         value: Any = getattr(message, name)
         if not isinstance(value, types):
@@ -160,11 +182,6 @@ def misfit(message: Message | ToolCall) -> str | None:
             wrong = _state_misfit(cast(ProviderState, value))
         if wrong is not None:
             return f"the {name} of {type(message).__name__}: {wrong}"
-    calls: Sequence[Any] = message.tool_calls if isinstance(message, AIMessage) else ()
-    for call in calls:
-        wrong = misfit(call) if isinstance(call, ToolCall) else f"{excerpt_of(call)} is not a ToolCall"
-        if wrong is not None:
-            return f"tool_calls of AIMessage: {wrong}"
     return None
 
 

@@ -43,6 +43,8 @@ FIXED: frozenset[type] = frozenset({int, float, bool, type(None)})
 _TEXTS = frozenset({str})
 _WHOLE = frozenset({int})
 _NUMBER = 9
+_FEW = 8
+_STRUCT = type(msgspec.Struct)
 
 
 def text_size(text: str) -> int:
@@ -66,20 +68,24 @@ def size_of(value: Any, limit: int) -> int:
         value = rest.pop()
         kind = type(value)
         if kind is str:
-            total += 1 + (len(value) if len(value) > limit else text_size(value))
+            total += 1 + (len(value) if value.isascii() or len(value) > limit else text_size(value))
         elif kind in FIXED:
             total += _NUMBER if kind is not int else 1 + (value.bit_length() >> 3)
-        # Before the abstract classes, which cost more to ask for: most values that are large are messages.
-        elif isinstance(value, msgspec.Struct):
-            for part in astuple(value):
-                if part and type(part) is str and part.isascii():
+        elif type(kind) is _STRUCT:
+            for part in filter(None, astuple(value)):
+                if type(part) is str and part.isascii():
                     total += 1 + len(part)
-                elif part:
+                else:
                     rest.append(part)
+        # The abstract classes come last: they cost more to ask for.
         elif kind is tuple or kind is list:
             total += len(value)
             if value and total <= limit:
                 total += _add(value, rest)
+        elif isinstance(value, dict):
+            total += len(value)
+            if value and total <= limit:
+                total += _add(value, rest) + _add(value.values(), rest)
         elif isinstance(value, Mapping):
             total += len(value)
             if total <= limit:
@@ -102,7 +108,10 @@ def size_of(value: Any, limit: int) -> int:
 
 
 def _add(items: Any, rest: list[Any]) -> int:
-    """The size of items that are all texts or all numbers, at once; others are left for later."""
+    """The size of items that are all texts or all numbers, at once; others, and a few, are left for later."""
+    if len(items) <= _FEW:
+        rest.extend(items)
+        return 0
     kinds = set(map(type, items))
     if kinds <= _TEXTS:
         return sum(map(len, items)) if all(map(str.isascii, items)) else sum(map(text_size, items))

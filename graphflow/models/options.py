@@ -15,6 +15,8 @@ from graphflow.models.fallback_names import names_of
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 PromptCache = Literal["off", "5m", "1h"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_EFFORTS: tuple[str, ...] = get_args(Effort)
+_CACHE_TIMES: tuple[str, ...] = get_args(PromptCache)
 
 # The client reads its own stream and its own messages, and knows its own credentials: these fields are nobody else's.
 _NOT_EXTRA = frozenset(
@@ -135,12 +137,10 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         _range("timeout_s", self.timeout_s, 0, None, low_open=True)
         if self.compute not in (None, "LOW", "MEDIUM", "HIGH"):
             raise ValueError(f"compute is {self.compute!r}; it is LOW, MEDIUM or HIGH")
-        if self.reasoning_effort not in (None, *get_args(Effort)):
-            raise ValueError(
-                f"reasoning_effort is {self.reasoning_effort!r}; it is one of {', '.join(get_args(Effort))}"
-            )
-        if self.prompt_cache not in (None, *get_args(PromptCache)):
-            raise ValueError(f"prompt_cache is {self.prompt_cache!r}; it is one of {', '.join(get_args(PromptCache))}")
+        if self.reasoning_effort is not None and self.reasoning_effort not in _EFFORTS:
+            raise ValueError(f"reasoning_effort is {self.reasoning_effort!r}; it is one of {', '.join(_EFFORTS)}")
+        if self.prompt_cache is not None and self.prompt_cache not in _CACHE_TIMES:
+            raise ValueError(f"prompt_cache is {self.prompt_cache!r}; it is one of {', '.join(_CACHE_TIMES)}")
         if self.fallback is not None:
             names_of(self.fallback)
         stop: Any = self.stop
@@ -153,7 +153,9 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"parallel_tool_calls is {self.parallel_tool_calls!r}; it is true or false")
         for name in CallLimits.__struct_fields__ if self.limits is not None else ():
             _range(f"limits.{name}", getattr(self.limits, name), 0, None, low_open=True)
-        if wrong := next(_extra_issues(self.extra), None) or next(_header_issues(self.headers), None):
+        if self.extra != {} and (wrong := next(_extra_issues(self.extra), None)):
+            raise ValueError(wrong)
+        if self.headers != {} and (wrong := next(_header_issues(self.headers), None)):
             raise ValueError(wrong)
 
 

@@ -171,7 +171,8 @@ class ModelStream:
             ModelError: the call failed; `heard` holds what arrived until then.
         """
         ctx, heard, speech, model = self.ctx, self.heard, self.speech, self.model
-        if any(type(m.content) is not str or (type(m) is HumanMessage and m.references) for m in messages):
+        # A list, which is made faster than `any` asks: this looks at the whole conversation for each call.
+        if [m for m in messages if type(m.content) is not str or (type(m) is HumanMessage and m.references)]:
             messages = await with_media(messages, ctx, model)
         ids = CallIds(ctx, messages, recorded=True)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")

@@ -67,6 +67,8 @@ def wrap(value: Any, *, legacy: bool = True, tool: str = "the tool") -> ToolResu
         legacy: convert dicts of the older format too (`ENABLE_LEGACY_ADAPTER`).
         tool: its name, for the error result of a value that JSON has no form for.
     """
+    if type(value) is str and value.isascii():
+        return ToolResult(text=value)
     try:
         result = _wrapped(value, legacy)
     except NoJson as found:

@@ -16,17 +16,14 @@ USAGE_OF_LIMIT = {
 """Limit → the usage figures that count against it."""
 
 
-def check_budget(limits: Mapping[str, Any], usage: Mapping[str, Any], figure: str, *, more: int = 1) -> None:
-    """Raises `BudgetExceeded` when `more` of this figure would pass its limit (spec 1.3)."""
+def check_budget(limits: Mapping[str, Any], used: int, figure: str, *, more: int = 1) -> None:
+    """Raises `BudgetExceeded` when `more` calls would pass their limit, after `used` of them (spec 1.3)."""
     limit = limits.get(figure)
-    if limit is None:
-        return
-    used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])
-    if used + more > limit:
+    if limit is not None and used + more > limit:
         raise exceeded(figure, limit, used)
 
 
-def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
+def check_spending(limits: Mapping[str, Any], recorded: Mapping[str, Any], unrecorded: Mapping[str, Any]) -> None:
     """Raises `BudgetExceeded` when the run has no token or no money left; what a call uses is only known after it.
 
     A count that the provider does not send never counts as 0: after such a call nothing is left.
@@ -34,6 +31,7 @@ def check_spending(limits: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
     for figure in ("tokens", "costUsd"):
         if figure not in limits:
             continue
+        usage = add_usage(recorded, unrecorded)
         if usage.get("uncountedCalls"):
             raise uncounted(figure, limits[figure])
         used = sum(usage.get(name, 0) for name in USAGE_OF_LIMIT[figure])

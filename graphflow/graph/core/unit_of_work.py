@@ -325,7 +325,7 @@ class UnitOfWork:
     def add_usage(self, more: Mapping[str, Any] | None) -> None:
         if more:
             self.usage = add_usage(self.usage, more)
-            self.spent = add_usage(self.spent or {}, more)
+            self.spent = add_usage(self.spent, more) if self.spent else dict(more)
 
     def count_unfinished(self, number: int) -> None:
         """Counts what the frame's node run has used; this tick ends it before it ends by itself."""

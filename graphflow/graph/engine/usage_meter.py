@@ -12,6 +12,11 @@ from graphflow.graph.engine.context import Context
 _A_TOOL_CALL = {"toolCalls": 1}
 
 
+def _counted(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures without those that are nothing; a cost of nothing says that the price is known."""
+    return {figure: value for figure, value in figures.items() if value or figure == "costUsd"}
+
+
 def _without_tool_calls(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     return {figure: value for figure, value in (usage or {}).items() if figure not in _A_TOOL_CALL}
 
@@ -62,13 +67,13 @@ class UsageMeter(Context):
         self.add_usage(**{figure: more})
 
     def _afford(self, figure: str, more: int) -> None:
-        machine = self._run.machine
-        total = add_usage(machine.usage, self._run.used)
+        machine, used = self._run.machine, self._run.used
+        total = machine.usage.get(figure, 0) + used.get(figure, 0)
         # The wrap-up node has one model call in reserve, which no limit may take away (E11).
-        if total.get(figure, 0) + more > machine.granted.get(figure, 0):
+        if total + more > machine.granted.get(figure, 0):
             check_budget(machine.limits, total, figure, more=more)
             if figure == "modelCalls":
-                check_spending(machine.limits, total)
+                check_spending(machine.limits, machine.usage, used)
 
     def charge_model_call(self, until_end: Mapping[str, Any], key: str | None = None) -> None:
         """Counts a model call as `charge` does, plus the usage that it has if it is cut off.
@@ -84,10 +89,13 @@ class UsageMeter(Context):
 
     def end_model_call(self, until_end: Mapping[str, Any], used: Mapping[str, Any], key: str | None = None) -> None:
         """Counts what a model call has used in place of the usage of one that was cut off."""
-        self.usage = _without(self.usage or {}, until_end)
-        if self.alive:
-            self._run.note_used({name: -value for name, value in until_end.items()})
-        self.add_usage(**used)
+        changed = add_usage(_counted(used), {figure: -value for figure, value in until_end.items()})
+        usage = add_usage(self.usage or {}, changed)
+        for figure in until_end:
+            if not usage[figure]:
+                del usage[figure]
+        self.usage = usage
+        self._note(changed)
         if key in self._charged:
             self._charged = {**self._charged, key: {"modelCalls": 1, **used}}
 
@@ -120,11 +128,14 @@ class UsageMeter(Context):
 
     def add_usage(self, **figures: float) -> None:
         """Adds to what this node run used."""
-        used = {name: value for name, value in figures.items() if value or name == "costUsd"}
+        used = _counted(figures)
         self.usage = add_usage(self.usage or {}, used)
+        self._note(used)
+
+    def _note(self, changed: Mapping[str, float]) -> None:
         if self.alive:
             run = self._run
-            run.used = add_usage(run.used, used)
+            run.note_used(changed)
             run.set_usage(self.frame, self.uncounted if self.counted else self.usage)
 
     @property

@@ -96,8 +96,9 @@ class CallExecution:
                 value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
             value, parts = split_parts(value)  # media have the bound of any value (`bounds.value_bytes`)
             value = bounded(value, self._max_bytes, tool.name)
-            # Once more: objects of the user's classes are measured as what they become.
-            result: ToolResult = bounded(wrap(value, legacy=self._legacy, tool=tool.name), self._max_bytes, tool.name)
+            result = wrap(value, legacy=self._legacy, tool=tool.name)
+            if type(value) is not str:  # objects of the user's classes are measured as what they become
+                result = bounded(result, self._max_bytes, tool.name)
             return msgspec.structs.replace(result, parts=(*result.parts, *parts)) if parts else result
         # The engine's own errors end the node; a model could only misread them as the tool's.
         except (StoreError, BudgetExceeded, Terminated):
