@@ -15,9 +15,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.forked import python
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -116,8 +118,12 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | more
 
 
-def assert_page_is_true(path: Path, folder: Path) -> None:
-    """Runs the page's blocks in `folder`; raises `AssertionError` with the place of the first that is not as written."""
+def assert_page_is_true(path: Path, folder: Path, *, forked: bool = False) -> None:
+    """Runs the page's blocks in `folder`; raises `AssertionError` with the place of the first that is not as written.
+
+    Args:
+        forked: programs and plain commands of graphflow are forks of a process that has it imported, not new ones.
+    """
     blocks = blocks_of(path)
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         if file := file_of(block):
@@ -127,17 +133,56 @@ def assert_page_is_true(path: Path, folder: Path) -> None:
             continue
         if block.info.startswith("python"):
             expected = following.body if following and following.mark == "output" else ""
-            _check([sys.executable, "-c", block.body], expected, block.place, folder)
+            command = ["-c", block.body]
+            done = _forked(command, folder) if forked else _started([sys.executable, *command], folder)
+            _check(done, block.body, expected, block.place)
         else:
             assert block.info == "console", f"{block.place}: only python and console blocks run"
             for command in commands_of(block):
-                _check(["bash", "-euo", "pipefail", "-c", command.text], command.expected, block.place, folder)
+                arguments = plain_arguments(command.text) if forked else None
+                done = (
+                    _started(["bash", "-euo", "pipefail", "-c", command.text], folder)
+                    if arguments is None
+                    else _forked(["-m", "graphflow", *arguments], folder)
+                )
+                _check(done, command.text, command.expected, block.place)
 
 
-def _check(command: list[str], expected: str, place: str, folder: Path) -> None:
+def plain_arguments(text: str) -> list[str] | None:
+    """The arguments of a command that is `graphflow …` and asks nothing else of the shell."""
+    text = text.replace("\\\n", "")
+    return shlex.split(text)[1:] if _PLAIN.fullmatch(text) else None
+
+
+_PLAIN = re.compile(r"""graphflow(?: +(?:[\w./:=@,+-]+|'[^']*'|"[^"$`\\!]*"))+ *""")
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+def _started(command: list[str], folder: Path) -> Done:
     done = subprocess.run(
         command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    told = f"{place}: {command[-1]}\n--- printed\n{done.stdout}--- errors\n{done.stderr}"
-    assert done.returncode == 0, f"exit code {done.returncode}\n{told}"
-    assert not expected or matches(expected, done.stdout), f"--- expected\n{expected}\n{told}"
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def _forked(arguments: list[str], folder: Path) -> Done:
+    process = python(*arguments, cwd=folder, env=environment(folder), pipes=("stdout", "stderr"))
+    limit = threading.Timer(PATIENCE_S, process.kill)
+    limit.start()
+    try:
+        out, err = process.communicate()
+    finally:
+        limit.cancel()
+    return Done(process.wait(), out, err)
+
+
+def _check(done: Done, text: str, expected: str, place: str) -> None:
+    told = f"{place}: {text}\n--- printed\n{done.out}--- errors\n{done.err}"
+    assert done.code == 0, f"exit code {done.code}\n{told}"
+    assert not expected or matches(expected, done.out), f"--- expected\n{expected}\n{told}"

@@ -26,6 +26,7 @@ from tests.docs.blocks import (
     file_of,
     is_runnable,
     matches,
+    plain_arguments,
     working_copy,
 )
 from tests.needs import need
@@ -45,6 +46,8 @@ def run_by(path: Path) -> tuple[Any, ...]:
     )
 
 
+FIRST = {ROOT / "README.md", ROOT / "docs" / "start" / "quickstart.md"}
+"""What a newcomer types: each of their commands is a process of its own, as it is there."""
 RUNNING = sorted(path for runs, path in {run_by(page): page for page in reversed(PAGES)}.items() if runs)
 
 
@@ -52,7 +55,7 @@ RUNNING = sorted(path for runs, path in {run_by(page): page for page in reversed
 def test_every_block_that_is_marked_to_run_does_what_the_page_says(path, tmp_path):
     if any("curl " in block.body for block in blocks_of(path) if is_runnable(block)):
         need(shutil.which("curl"), "curl")
-    assert_page_is_true(path, working_copy(tmp_path))
+    assert_page_is_true(path, working_copy(tmp_path), forked=path not in FIRST)
 
 
 def test_both_readmes_have_the_same_example():
@@ -188,12 +191,38 @@ def test_dots_stand_for_anything_and_nothing_else_does():
     assert not matches("took 1. ms", "took 12 ms")
 
 
-def test_a_page_that_lies_is_found_out(tmp_path):
-    page = tmp_path / "page.md"
-    for body in (
+@pytest.mark.parametrize("forked", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
         "<!-- run -->\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```\n",
+        "<!-- run -->\n```python\nraise SystemExit(1)\n```\n",
         "<!-- run -->\n```console\n$ false\n```\n",
-    ):
-        page.write_text(body, encoding="utf-8")
-        with pytest.raises(AssertionError, match=r"page\.md:1"):
-            assert_page_is_true(page, tmp_path)
+        "<!-- run -->\n```console\n$ graphflow nope\n```\n",
+        "<!-- run -->\n```console\n$ graphflow --version\ngraphflow 0.0\n```\n",
+    ],
+)
+def test_a_page_that_lies_is_found_out(tmp_path, body, forked):
+    page = tmp_path / "page.md"
+    page.write_text(body, encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page\.md:1"):
+        assert_page_is_true(page, tmp_path, forked=forked)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("graphflow run demo 'a | b' --budget maxSteps=3", ["run", "demo", "a | b", "--budget", "maxSteps=3"]),
+        ('graphflow run demo \\\n  "two words"', ["run", "demo", "two words"]),
+        ("graphflow threads | head -1", None),
+        ("graphflow threads > list", None),
+        ("LLM_PROVIDER=scripted graphflow run demo x", None),
+        ("graphflow run demo $HOME", None),
+        ("graphflow validate graphs/*.json", None),
+        ("graphflow threads; false", None),
+        ("graphflow run demo x &", None),
+        ("python x.py", None),
+    ],
+)
+def test_a_command_that_needs_no_shell_is_known(text, arguments):
+    assert plain_arguments(text) == arguments
