@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from graphflow import MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
@@ -39,6 +40,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if _OURS.search(name):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_set_up_of_logs_from_another_test() -> Iterator[None]:
+    """What nobody has set up goes to stderr; `capture_logs` leaves structlog set up, too."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)

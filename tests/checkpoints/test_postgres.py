@@ -9,8 +9,6 @@ import itertools
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -36,12 +34,12 @@ from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.exports import picture, rich_thread
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, lines_of, messages, refused, stream
+from tests.forked import ForkedProcess, python
 from tests.patience import PATIENCE_S
 from tests.postgres import TABLES, Schemas
 from tests.postgres_server import PostgresServer
 
-ROOT = Path(__file__).parents[2]
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., ForkedProcess]
 
 
 @pytest.fixture
@@ -55,15 +53,11 @@ async def store(schemas: Schemas, schema: str) -> AsyncIterator[PostgresCheckpoi
 @pytest.fixture
 def start(schemas: Schemas, schema: str) -> Iterator[Start]:
     """Starts a program of children.py on the test's store; what still runs at the end is killed."""
-    running: list[subprocess.Popen[str]] = []
+    running: list[ForkedProcess] = []
 
-    def run(name: str, *arguments: str) -> subprocess.Popen[str]:
-        program = str(Path(__file__).with_name("children.py"))
-        process = subprocess.Popen(
-            [sys.executable, program, name, f"{schemas.url}#{schema}", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+    def run(name: str, *arguments: str) -> ForkedProcess:
+        program, store = Path(__file__).with_name("children.py"), f"{schemas.url}#{schema}"
+        process = python(program, name, store, *arguments, pipes=("stdin", "stdout"), session=True)
         running.append(process)
         return process
 
@@ -74,7 +68,7 @@ def start(schemas: Schemas, schema: str) -> Iterator[Start]:
         process.communicate()
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def line(process: ForkedProcess) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -159,7 +153,7 @@ async def test_a_process_that_was_paused_beyond_its_lease_commits_nothing_more(
     while not line(process).startswith("a "):
         pass
     process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    process.wait_until_stopped()
     row = await store.thread("a")
     assert row is not None
     taken = await store.take("a", owner=store.owner, now=row.lease_until, lease_ms=LEASE)
@@ -168,7 +162,7 @@ async def test_a_process_that_was_paused_beyond_its_lease_commits_nothing_more(
     driver.counts = {(0, "messages"): taken.ordinal}
     await driver.add(b"mine")
     process.send_signal(signal.SIGCONT)
-    assert await asyncio.to_thread(process.wait, PATIENCE_S) == 1, "the first refused commit ends the program"
+    assert await asyncio.to_thread(process.wait) == 1, "the first refused commit ends the program"
     await driver.add(b"and on")
     stored = await store.load("a")
     assert stored is not None
@@ -192,7 +186,7 @@ async def test_commits_that_nobody_waited_for_survive_an_end_without_close(
     start: Start, store: PostgresCheckpointer
 ) -> None:
     process = start("forgets")
-    assert process.wait(timeout=PATIENCE_S) == 0
+    assert process.wait() == 0
     assert await messages(store, "thread", count=500) == [b"%d" % n for n in range(500)]
 
 
@@ -200,7 +194,7 @@ async def test_of_several_processes_one_drives_a_thread_and_nothing_is_lost(
     start: Start, store: PostgresCheckpointer
 ) -> None:
     processes = [start("competes", name) for name in "abc"]
-    said = [word for process in processes for word in process.communicate(timeout=PATIENCE_S)[0].split()]
+    said = [word for process in processes for word in process.communicate()[0].split()]
     assert len(said) == 30
     kept = await messages(store, "shared", count=30)
     assert sorted(kept) == sorted(word.encode() for word in said)

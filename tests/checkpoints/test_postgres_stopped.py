@@ -6,10 +6,7 @@ What of the batch has reached the server holds locks, and the rest never comes w
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +15,7 @@ import pytest
 from graphflow.checkpoints.postgres import stopped_clients
 from graphflow.checkpoints.postgres.checkpointer import PostgresCheckpointer
 from graphflow.testing.checkpointer.suite import LEASE, Driver
+from tests.forked import python
 from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
 
@@ -38,23 +36,21 @@ async def test_a_process_that_is_stopped_amid_a_commit_keeps_nobody_from_its_thr
     with server.database() as url:
         store = PostgresCheckpointer(url, schema="s", patience_s=PATIENCE_S)
         await store.setup()
-        with subprocess.Popen(
-            [sys.executable, str(CHILDREN), "stops", f"{url}#s"],
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(CHILDREN.parents[2])},
-        ) as process:  # fmt: skip
-            try:
-                await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED)
-                held = await store.thread("thread")
-                assert held is not None
-                async with asyncio.timeout(PATIENCE_S):
-                    row = await store.take("thread", owner=store.owner, now=held.lease_until, lease_ms=LEASE)
-                driver = Driver(store, "thread", row.fence, row.head)
-                driver.lineage, driver.ordinal, driver.counts = row.lineage or 0, row.ordinal, {(0, "messages"): 1}
-                await driver.add(b"mine")
-                process.send_signal(signal.SIGCONT)
-                assert await asyncio.to_thread(process.wait) == 1, "the commit that was cut off is refused"
-            finally:
-                process.kill()
+        process = python(CHILDREN, "stops", f"{url}#s")
+        try:
+            await asyncio.to_thread(process.wait_until_stopped)
+            held = await store.thread("thread")
+            assert held is not None
+            async with asyncio.timeout(PATIENCE_S):
+                row = await store.take("thread", owner=store.owner, now=held.lease_until, lease_ms=LEASE)
+            driver = Driver(store, "thread", row.fence, row.head)
+            driver.lineage, driver.ordinal, driver.counts = row.lineage or 0, row.ordinal, {(0, "messages"): 1}
+            await driver.add(b"mine")
+            process.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(process.wait) == 1, "the commit that was cut off is refused"
+        finally:
+            process.kill()
+            process.communicate()
         stored = await store.load("thread")
         assert stored is not None
         assert [record.id for record in stored.records[-1:]] == driver.ids[-1:]

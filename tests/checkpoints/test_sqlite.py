@@ -9,8 +9,6 @@ import gc
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,10 +23,9 @@ from graphflow.checkpoints.sqlite import schema
 from graphflow.checkpoints.sqlite.checkpointer import SqliteCheckpointer
 from graphflow.errors import Fenced, StoreError, ThreadBusy
 from graphflow.testing.checkpointer.suite import LEASE, NOW, Driver, drive, facts, messages, new_id, refused
-from tests.patience import PATIENCE_S
+from tests.forked import ForkedProcess, python
 
-ROOT = Path(__file__).parents[2]
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., ForkedProcess]
 
 
 @pytest.fixture
@@ -42,24 +39,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteCheckpointer]:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a program of children.py on the test's store; what still runs at the end is killed."""
-    running: list[subprocess.Popen[str]] = []
+    running: list[ForkedProcess] = []
 
-    def run(name: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("children.py")),
-            name,
-            str(tmp_path / "threads.db"),
-            *arguments,
-        ]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+    def run(name: str, *arguments: str) -> ForkedProcess:
+        program, store = Path(__file__).with_name("children.py"), tmp_path / "threads.db"
+        process = python(program, name, store, *arguments, pipes=("stdin", "stdout"), session=True)
         running.append(process)
         return process
 
@@ -70,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def line(process: ForkedProcess) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -148,7 +132,7 @@ async def test_commits_that_nobody_waited_for_survive_an_end_without_close(
     start: Start, tmp_path: Path, how: str
 ) -> None:
     process = start(how)
-    assert process.wait(timeout=PATIENCE_S) == 0
+    assert process.wait() == 0
     store = SqliteCheckpointer(tmp_path / "threads.db")
     assert await messages(store, "thread", count=500) == [b"%d" % n for n in range(500)]
     await store.close()
@@ -156,7 +140,7 @@ async def test_commits_that_nobody_waited_for_survive_an_end_without_close(
 
 async def test_of_several_processes_one_drives_a_thread_and_nothing_is_lost(start: Start, tmp_path: Path) -> None:
     processes = [start("competes", name) for name in "abcde"]
-    said = [word for process in processes for word in process.communicate(timeout=PATIENCE_S)[0].split()]
+    said = [word for process in processes for word in process.communicate()[0].split()]
     assert len(said) == 50
     store = SqliteCheckpointer(tmp_path / "threads.db")
     kept = await messages(store, "shared", count=50)

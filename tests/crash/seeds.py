@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tests.crash.stores import prepare_store
+from tests.forked import python
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +33,10 @@ def outcomes_of(
     """What became of each of the first `count` seeds, over a new store."""
     with postgres.database() as url:
         job = Job(store=store, where=url if store == "postgres" else "", folder=str(folder), seeds=list(range(count)))
-        command = [sys.executable, "-m", module, msgspec.json.encode(job).decode()]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-3000:]
-    outcomes = [msgspec.json.decode(line, type=outcome) for line in done.stdout.splitlines()]
+        process = python("-m", module, msgspec.json.encode(job).decode(), cwd=ROOT, pipes=("stdout", "stderr"))
+        out, err = process.communicate()
+    assert process.returncode == 0, err[-3000:]
+    outcomes = [msgspec.json.decode(line, type=outcome) for line in out.splitlines()]
     assert len(outcomes) == count
     return outcomes
 

@@ -18,7 +18,7 @@ from tests.crash.state_lives import Life, Outcome
 from tests.crash.stores import STORES
 from tests.postgres_server import PostgresServer
 
-SEEDS = size(12, long=2_000)
+SEEDS = size(8, long=2_000)
 """How many each store takes."""
 
 pytestmark = pytest.mark.campaign

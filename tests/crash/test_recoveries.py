@@ -12,7 +12,7 @@ from tests.crash.seeds import outcomes_of
 from tests.crash.stores import STORES
 from tests.postgres_server import PostgresServer
 
-SEEDS = size(8, long=1_000)
+SEEDS = size(5, long=1_000)
 """How many each store takes."""
 
 pytestmark = pytest.mark.campaign

@@ -133,8 +133,8 @@ def assert_page_is_true(path: Path, folder: Path, *, forked: bool = False) -> No
             continue
         if block.info.startswith("python"):
             expected = following.body if following and following.mark == "output" else ""
-            command = ["-c", block.body]
-            done = _forked(command, folder) if forked else _started([sys.executable, *command], folder)
+            program = ["-c", block.body]
+            done = _forked(program, folder) if forked else _started([sys.executable, *program], folder)
             _check(done, block.body, expected, block.place)
         else:
             assert block.info == "console", f"{block.place}: only python and console blocks run"

@@ -268,7 +268,7 @@ def finished(records: dict[str, list[Record]], plan: Plan) -> dict[str, list[Rec
 
 @given(random_documents(asks=True), st.randoms(use_true_random=False))
 @pytest.mark.campaign
-@settings(max_examples=size(100, long=7_500), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=size(60, long=7_500), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_every_interleaving_and_crash_gives_what_running_one_by_one_gives(made: RandomDocument, random: Random) -> None:
     checked, plan = plan_of(made)
     expected = interpret(checked, reducers=REDUCERS)
@@ -298,7 +298,7 @@ def waits_for(document: Any, random: Random) -> None:
 
 @given(random_documents(), st.randoms(use_true_random=False))
 @pytest.mark.campaign
-@settings(max_examples=size(50, long=4_000), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=size(30, long=4_000), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_the_recorded_order_of_ticks_gives_the_same_winners_again(made: RandomDocument, random: Random) -> None:
     waits_for(made.document, random)
     waits_for(made.graphs, random)

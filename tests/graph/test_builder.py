@@ -29,7 +29,7 @@ from tests.graph.random_documents import RandomDocument, random_documents
 
 @given(random_documents(asks=True))
 @pytest.mark.campaign
-@settings(max_examples=size(50, long=4_000))
+@settings(max_examples=size(30, long=4_000))
 def test_what_is_exported_and_imported_is_the_same_document_with_the_same_hash(made: RandomDocument):
     graph = Graph.from_json(made.document)
     again = Graph.from_json(graph.to_json())

@@ -105,7 +105,7 @@ def is_accepted(source: str) -> bool:
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(300, long=15_000))
+@settings(max_examples=size(200, long=15_000))
 @given(sources, values, values)
 def test_a_condition_gives_what_cel_gives(source: str, a: Any, b: Any) -> None:
     assume(is_accepted(source))
@@ -119,7 +119,7 @@ whole = (
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(300, long=15_000))
+@settings(max_examples=size(200, long=15_000))
 @given(whole, whole, st.sampled_from("+-*/%"), whole)
 def test_whole_numbers_are_reckoned_as_cel_does_to_the_last_bit(a: int, b: int, operator: str, literal: int) -> None:
     scope = {"out": {}, "state": {"n": a, "m": b, "any": b}}
@@ -274,7 +274,7 @@ typed = (
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(400, long=20_000))
+@settings(max_examples=size(250, long=20_000))
 @given(typed, STATE)
 @example("state.s == 'a'", {"s": "a\0b"})
 @example("state.s + state.t", {"s": "a\0b", "t": "c"})

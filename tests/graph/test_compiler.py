@@ -552,7 +552,7 @@ def test_arbitrary_data_is_checked_or_refused(data):
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(200, long=10_000))
+@settings(max_examples=size(120, long=10_000))
 @given(
     st.dictionaries(
         st.sampled_from(["a", "b"]), st.dictionaries(st.sampled_from(KEYS), DOCUMENT_LIKE, max_size=5), max_size=2

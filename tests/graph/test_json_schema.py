@@ -204,7 +204,7 @@ def alone(schema, value):
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(300, long=15_000))
+@settings(max_examples=size(200, long=15_000))
 @given(SCHEMA, VALUE)
 def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
     assert compile_schema(schema).is_flat
@@ -213,7 +213,7 @@ def test_our_lines_and_the_library_agree_on_flat_schemas(schema, value):
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(300, long=15_000))
+@settings(max_examples=size(200, long=15_000))
 @given(SCHEMA, PYTHON_VALUE)
 @example({"maximum": 0}, math.inf)
 @example({"minimum": 0}, math.nan)

@@ -63,7 +63,7 @@ async def true_to(found: Blame, text: str) -> None:
 @pytest.mark.parametrize("stored", ["memory", "sqlite"])
 @given(made=random_documents(), draw=st.randoms(use_true_random=False))
 @settings(
-    max_examples=size(20, long=1_500),
+    max_examples=size(12, long=1_500),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -64,7 +64,7 @@ class WorkingKinds(RandomKinds):
 @pytest.mark.parametrize("stored", [False, True], ids=["without a store", "with a store"])
 @given(made=random_documents())
 @settings(
-    max_examples=size(40, long=3_000),
+    max_examples=size(25, long=3_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -217,14 +217,14 @@ QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Healt
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(30, long=2_000), **QUICK)  # type: ignore[arg-type]
+@settings(max_examples=size(20, long=2_000), **QUICK)  # type: ignore[arg-type]
 @given(plan=stages, seed=st.integers(0, 1 << 30))
 def test_in_whatever_order_questions_are_answered_everything_runs_once(plan: Any, seed: int) -> None:
     check(plan, seed, "memory", live=False)
 
 
 @pytest.mark.campaign
-@settings(max_examples=size(20, long=1_500), **QUICK)  # type: ignore[arg-type]
+@settings(max_examples=size(12, long=1_500), **QUICK)  # type: ignore[arg-type]
 @given(plan=stages, seed=st.integers(0, 1 << 30))
 def test_the_same_while_processes_hold_the_questions_and_let_go(plan: Any, seed: int) -> None:
     check(plan, seed, "memory", live=True)

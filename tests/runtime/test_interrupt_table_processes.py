@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from graphflow import SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
-from tests.patience import PATIENCE_S
+from tests.forked import STREAMS, python
 from tests.runtime.questions import paying_graph
 
 CHILD = """
@@ -55,14 +52,7 @@ async def test_of_answers_from_several_processes_one_is_taken_and_the_others_are
     script = tmp_path / "child.py"
     script.write_text(CHILD, encoding="utf-8")
     words = ("approve", "reject", "edit", "approve")
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "t.db"), asked.id, word],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        )
-        for word in words
-    ]  # fmt: skip
+    children = [python(script, tmp_path / "t.db", asked.id, word, pipes=STREAMS) for word in words]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -72,7 +62,7 @@ async def test_of_answers_from_several_processes_one_is_taken_and_the_others_are
         child.stdin.write("go\n")
         child.stdin.flush()
     for child in children:
-        out, errors = child.communicate(timeout=PATIENCE_S)
+        out, errors = child.communicate()
         assert child.returncode == 0, errors
         said.append(out.strip())
     taken = [line.split() for line in said if line.startswith("taken")]

@@ -66,7 +66,7 @@ class Watching:
 
 @given(made=random_documents())
 @pytest.mark.campaign
-@settings(max_examples=size(40, long=3_000), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=size(25, long=3_000), deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_a_run_breaks_is_refused(made: RandomDocument):
     """The other way round: what is proved is never broken."""
     kinds = WorkingKinds(made)

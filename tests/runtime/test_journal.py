@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.graph.core.machine import Machine
 from graphflow.testing import FakeIds, collect
 from tests.campaign import size
-from tests.patience import PATIENCE_S
+from tests.forked import python
 from tests.runtime.conftest import Compile
 from tests.runtime.graphs import asking, loop
 
@@ -198,11 +195,8 @@ asyncio.run(main())
 def test_kill_9_in_the_middle_loses_at_most_a_suffix_and_resume_goes_on(tmp_path: Path, durability: str) -> None:
     script = tmp_path / "child.py"
     script.write_text(CHILD, encoding="utf-8")
-    command = [sys.executable, str(script), str(tmp_path / "t.db")]
-    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    child = subprocess.Popen(
-        [*command, "120", durability], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env=env
-    )
+    command = [script, tmp_path / "t.db"]
+    child = python(*command, "120", durability, pipes=("stdin", "stdout"))
     assert child.stdout is not None
     seen = []
     for line in child.stdout:
@@ -210,15 +204,10 @@ def test_kill_9_in_the_middle_loses_at_most_a_suffix_and_resume_goes_on(tmp_path
         if seen[-1] == 120:
             break
     child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    assert child.stdin is not None
-    child.stdin.close()
-    second = subprocess.run(
-        [*command, "-1", durability], capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False
-    )
-    lines = second.stdout.split()
-    assert lines[-3:] == ["done", "completed", "200"], second.stderr
+    child.communicate()
+    out, err = python(*command, "-1", durability, pipes=("stdout", "stderr")).communicate()
+    lines = out.split()
+    assert lines[-3:] == ["done", "completed", "200"], err
     first_again = int(lines[0])
     assert first_again <= 120
     if durability == "sync":

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from graphflow import SqliteCheckpointer
-from tests.patience import PATIENCE_S
+from tests.forked import STREAMS, ForkedProcess, python
 from tests.runtime.graphs import chain
 
 CHILD = """
@@ -39,19 +36,16 @@ asyncio.run(main())
 """
 
 
-def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(tmp_path: Path, *arguments: str) -> ForkedProcess:
     script = tmp_path / "child.py"
     if not script.exists():  # written once: a child that starts must not meet it half written
         script.write_text(CHILD, encoding="utf-8")
-    return subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "t.db"), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-    )  # fmt: skip
+    return python(script, tmp_path / "t.db", *arguments, pipes=STREAMS)
 
 
-def said(child: subprocess.Popen[str]) -> str:
+def said(child: ForkedProcess) -> str:
     """The last line of a child that ended well."""
-    out, errors = child.communicate(timeout=PATIENCE_S)
+    out, errors = child.communicate()
     assert (child.returncode, bool(out)) == (0, True), (child.returncode, out, errors)
     return out.split()[-1]
 

@@ -38,7 +38,7 @@ from tests.service.conftest import make_application
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 QUICK = settings(
-    max_examples=size(8, long=300), deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+    max_examples=size(5, long=300), deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 from tests.server.conftest import frames, serving, take
 from tests.service.clients import Client, fold
 
-CLIENTS, REJOINS = 50, size(4, long=20)
+CLIENTS, REJOINS = 50, size(3, long=20)
 SCRIPT = msgspec.convert(
     {"turns": [{"text": "Once there was a stream that many left and joined again. " * 60, "piece": 3}]}, Script
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import httpx
 
 from graphflow import Application, SqliteCheckpointer
 from graphflow.server.app import create_app
-from tests.patience import PATIENCE_S
+from tests.forked import python
 from tests.runtime.lone_process import alive_inside, app_over, graph
 
 
@@ -35,12 +33,11 @@ async def _python(file: Path, listed_as: str) -> list[tuple[str, bool]]:
 
 def _cli(file: Path, listed_as: str) -> list[tuple[str, bool]]:
     def said(*command: str) -> Any:
-        child = subprocess.run(
-            [sys.executable, "-m", "graphflow", "threads", *command, "--json"],
-            env={**os.environ, "GRAPHFLOW_STORE_PATH": str(file), "PYTHONPATH": str(Path.cwd())},
-            cwd=file.parent, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        )  # fmt: skip
-        return json.loads(child.stdout)
+        env = {**os.environ, "GRAPHFLOW_STORE_PATH": str(file)}
+        child = python("-m", "graphflow", "threads", *command, "--json", env=env, cwd=file.parent)
+        out, _ = child.communicate()
+        assert child.returncode == 0
+        return json.loads(out)
 
     (listed,) = said("list", "--status", listed_as)
     assert not any(said("list", "--status", other) for other in {"running", "stopped"} - {listed_as})
