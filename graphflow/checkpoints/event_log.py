@@ -9,7 +9,6 @@ Codes are part of the stored format: never reuse one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import msgspec
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.codec import MISFITS, unreadable
 from graphflow.checkpoints.ids import long_id, short_id
-from graphflow.checkpoints.record_decoder import SLICE, RecordBody, decode_bodies, decode_entry, decode_meta
+from graphflow.checkpoints.record_decoder import RecordBody, beside_loop, decode_bodies, decode_entry, decode_meta
 from graphflow.checkpoints.record_encoder import first_ordinal
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import Record
@@ -310,15 +309,24 @@ def is_announced(record: Record, body: RecordBody, said: set[str]) -> bool:
 
 
 async def read_events(
-    store: Checkpointer, loaded_chain: Sequence[tuple[int, int]], records: Sequence[Record]
+    store: Checkpointer,
+    loaded_chain: Sequence[tuple[int, int]],
+    records: Sequence[Record],
+    bodies: Sequence[RecordBody] | None = None,
 ) -> list[Logged]:
-    """The stored log of these records, oldest first, texts read from the state's logs."""
-    bodies = await decode_bodies(records)
+    """The stored log of these records, oldest first, texts read from the state's logs.
+
+    Args:
+        bodies: of the records, if somebody has decoded them.
+    """
+    bodies = await decode_bodies(records) if bodies is None else bodies
     texts = await _read_references(store, loaded_chain, bodies)
+    return await beside_loop(records, _unpacked, records, bodies, texts)
+
+
+def _unpacked(records: Sequence[Record], bodies: Sequence[RecordBody], texts: _Texts) -> list[Logged]:
     out: list[Logged] = []
-    for place, (record, body) in enumerate(zip(records, bodies, strict=True), 1):
-        if place % SLICE == 0:
-            await asyncio.sleep(0)
+    for record, body in zip(records, bodies, strict=True):
         run_id = decode_meta(record.meta, record.id).run_id
         try:
             out += unpack(
@@ -333,17 +341,30 @@ async def read_events(
     return out
 
 
+_Texts = Mapping[tuple[int, str], Mapping[int, Any]]
+"""Frame and channel → ordinal → entry."""
+
+
 async def _read_references(
     store: Checkpointer, chain: Sequence[tuple[int, int]], bodies: Sequence[RecordBody]
-) -> dict[tuple[int, str], dict[int, Any]]:
-    wanted: dict[tuple[int, str], set[int]] = {}
-    for body in bodies:
-        for frame, channel, ordinal, _ in references(body.events):
-            wanted.setdefault((frame, channel), set()).add(ordinal)
+) -> _Texts:
     out: dict[tuple[int, str], dict[int, Any]] = {}
-    for (frame, channel), ordinals in wanted.items():
+    for (frame, channel), ordinals in (await beside_loop(bodies, _wanted, bodies)).items():
         # One read for each log, from its first wanted entry to its last, however many references lie in between.
         first = min(ordinals)
         rows = await store.read_items(chain, frame, channel, max(ordinals) + 1, start=first)
-        out[frame, channel] = {o: decode_entry(rows[o - first], channel)[1] for o in ordinals}
+        out[frame, channel] = await beside_loop(ordinals, _entries, rows, channel, ordinals, first)
     return out
+
+
+def _wanted(bodies: Sequence[RecordBody]) -> dict[tuple[int, str], set[int]]:
+    """The entries that these records' events refer to, by log."""
+    out: dict[tuple[int, str], set[int]] = {}
+    for body in bodies:
+        for frame, channel, ordinal, _ in references(body.events):
+            out.setdefault((frame, channel), set()).add(ordinal)
+    return out
+
+
+def _entries(rows: Sequence[bytes], channel: str, ordinals: Iterable[int], first: int) -> dict[int, Any]:
+    return {ordinal: decode_entry(rows[ordinal - first], channel)[1] for ordinal in ordinals}

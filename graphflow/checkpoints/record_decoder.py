@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -181,18 +181,19 @@ def _read_body(data: bytes) -> RecordBody:
     )
 
 
+T = TypeVar("T")
 SLICE = 100
 """Records that are read without a turn of the event loop: a few milliseconds."""
 
 
+async def beside_loop(records: Sized, compute: Callable[..., T], *given: Any) -> T:
+    """What is computed from a run's records, or from what they hold: in a thread, if they are many."""
+    return compute(*given) if len(records) <= SLICE else await asyncio.to_thread(compute, *given)
+
+
 async def decode_bodies(records: Sequence[Record]) -> list[RecordBody]:
-    """The bodies of these records, however many: the event loop turns between some of them and the next."""
-    out: list[RecordBody] = []
-    for place, record in enumerate(records):
-        if place and place % SLICE == 0:
-            await asyncio.sleep(0)
-        out.append(decode_body(record.data, record.id))
-    return out
+    """The bodies of these records, however many."""
+    return await beside_loop(records, lambda: [decode_body(record.data, record.id) for record in records])
 
 
 _LISTS = frozenset({list})

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 from graphflow.checkpoints import input_references as inputs
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import read_events
 from graphflow.checkpoints.record_decoder import (
-    SLICE,
     Folded,
     RecordBody,
+    beside_loop,
     decode_bodies,
     decode_body,
     decode_entry,
@@ -26,10 +26,11 @@ from graphflow.checkpoints.record_decoder import (
     decode_snapshot,
     fold_records,
 )
-from graphflow.checkpoints.rows import Record, ThreadFacts
+from graphflow.checkpoints.rows import ThreadFacts
 from graphflow.events import Event, RunCancel, RunComplete, RunError, RunWaiting
 from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.graph.engine.announcements import ending_event
+from graphflow.graph.engine.ports import Logged
 from graphflow.memory.chat_files import KNOWN_CHATS, ChatFiles, ChatLines
 from graphflow.memory.chat_record import record_of
 from graphflow.memory.run_reader import Ended, RunFacts, RunPart
@@ -37,7 +38,6 @@ from graphflow.messages import MESSAGE_TYPES, HumanMessage, Message, from_wire
 from graphflow.runtime.history.stored_events import LEAST_PAGE, PAGE, Chain, records_of_run, settled
 from graphflow.runtime.runs.live_runs import LiveRun
 
-T = TypeVar("T")
 SystemOf = Callable[[str | None], Awaitable[Mapping[str, Any] | None]]
 """Hash of a document → the system prompt and tools of its model."""
 
@@ -182,26 +182,32 @@ async def read_run(
     """
     records = await records_of_run(store, chat_id, chain, run_id)
     bodies = await decode_bodies(records)
-    status = await _beside(bodies, _status, bodies)
+    status = await beside_loop(bodies, _status, bodies)
     if status is None:
         return None
-    counts = [body.counts.get((ROOT, "messages"), 0) for body in bodies]
+    counts = await beside_loop(bodies, _counts, bodies)
     # The run's messages are the newest entries of the log, so only those are read.
     start = entries - sum(counts)
     rows = await store.read_items(chain, ROOT, "messages", entries, start=start) if entries > start else []
-    messages = await _beside(bodies, _appended, map(decode_entry, rows), counts)
-    events = await _events_of(store, chain, records, bodies)
-    parts = [
-        RunPart(at=body.at, messages=tuple(new), events=tuple(told))
-        for body, new, told in zip(bodies, messages, events, strict=True)
-    ]
+    events = await read_events(store, chain, records, bodies)
+    parts = await beside_loop(rows if len(rows) > len(bodies) else bodies, _parts, bodies, counts, rows, events)
     given = _input(bodies, parts)
     return RunFacts(chat_id=chat_id, run_id=run_id, status=status, parts=tuple(parts), agent_key=agent_key, input=given)
 
 
-async def _beside(bodies: Sequence[RecordBody], compute: Callable[..., T], *given: Any) -> T:
-    """What is computed from a run's records: in a thread, if they are many."""
-    return compute(*given) if len(bodies) <= SLICE else await asyncio.to_thread(compute, *given)
+def _counts(bodies: Sequence[RecordBody]) -> list[int]:
+    """How many messages each record adds."""
+    return [body.counts.get((ROOT, "messages"), 0) for body in bodies]
+
+
+def _parts(
+    bodies: Sequence[RecordBody], counts: Sequence[int], rows: Sequence[bytes], events: Sequence[Logged]
+) -> list[RunPart]:
+    messages, told = _appended(map(decode_entry, rows), counts), _events_of(bodies, events)
+    return [
+        RunPart(at=body.at, messages=tuple(new), events=tuple(own))
+        for body, new, own in zip(bodies, messages, told, strict=True)
+    ]
 
 
 def _status(bodies: Sequence[RecordBody]) -> Ended | None:
@@ -244,13 +250,11 @@ def _as_message(item: Any) -> Message | None:
         return None
 
 
-async def _events_of(
-    store: Checkpointer, chain: Chain, records: Sequence[Record], bodies: Sequence[RecordBody]
-) -> list[list[Event]]:
+def _events_of(bodies: Sequence[RecordBody], events: Sequence[Logged]) -> list[list[Event]]:
     """The stored events of each record."""
     out: list[list[Event]] = [[] for _ in bodies]
     number = 0
-    for event, _ in await read_events(store, chain, records):
+    for event, _ in events:
         while number < len(bodies) - 1 and event.seq > bodies[number].seq:
             number += 1
         out[number].append(event)

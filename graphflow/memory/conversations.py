@@ -6,6 +6,7 @@ which `graphflow.testing.conversation_store_conformance` states.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -102,14 +103,15 @@ class InMemoryConversations:
         """(chat, run, or None for the name) → normalized text for the search."""
 
     async def save(self, conversation: Conversation) -> None:
-        conversation = _storable(conversation)
+        # Thousands of messages are prepared beside the event loop.
+        conversation, said = await asyncio.to_thread(_prepared, conversation)
         chat_id = conversation.chat_id
         before = self._known.get(chat_id)
         runs = {run.run_id: run for run in (*(before.runs if before else ()), *conversation.runs)}
         self._known[chat_id] = msgspec.structs.replace(conversation, runs=tuple(runs.values()))
         self._folded[chat_id, None] = folded(conversation.name)
-        for run in conversation.runs:
-            self._folded[chat_id, run.run_id] = _said(run)
+        for run, text in zip(conversation.runs, said, strict=True):
+            self._folded[chat_id, run.run_id] = text
 
     async def load(self, chat_id: str) -> Conversation | None:
         check_text(chat_id)
@@ -174,13 +176,7 @@ class SqlConversations:
         self._tables = tables
 
     async def save(self, conversation: Conversation) -> None:
-        c = _storable(conversation)
-        facts = (c.chat_id, c.name, c.agent_key, c.owner, c.created_at, c.updated_at, folded(c.name))
-        writes: list[Write] = [(_SAVE, facts)]
-        for run in c.runs:
-            messages = msgspec.json.encode(run.messages, enc_hook=plain).decode()
-            writes.append((_SAVE_RUN, (c.chat_id, run.run_id, c.chat_id, messages, _said(run))))
-        await self._tables.write(*writes)
+        await self._tables.write(*await asyncio.to_thread(_writes, conversation))
 
     async def load(self, chat_id: str) -> Conversation | None:
         check_text(chat_id)
@@ -259,6 +255,22 @@ def _said(run: ConversationRun) -> str:
 def _objects(value: Any) -> list[Mapping[str, Any]]:
     """The objects of a list; other values, from records edited by hand, are skipped."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def _writes(conversation: Conversation) -> list[Write]:
+    c, said = _prepared(conversation)
+    facts = (c.chat_id, c.name, c.agent_key, c.owner, c.created_at, c.updated_at, folded(c.name))
+    writes: list[Write] = [(_SAVE, facts)]
+    for run, text in zip(c.runs, said, strict=True):
+        messages = msgspec.json.encode(run.messages, enc_hook=plain).decode()
+        writes.append((_SAVE_RUN, (c.chat_id, run.run_id, c.chat_id, messages, text)))
+    return writes
+
+
+def _prepared(conversation: Conversation) -> tuple[Conversation, list[str]]:
+    """The conversation as it is stored, and the text of each of its runs for the search."""
+    storable = _storable(conversation)
+    return storable, [_said(run) for run in storable.runs]
 
 
 def _storable(conversation: Conversation) -> Conversation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
@@ -137,7 +138,9 @@ class Thread:
         Args:
             other: the thread of `b`, a fork for instance; default this one.
         """
-        return diff_of((await self._load(a)).machine, (await (other or self)._load(b)).machine)
+        first, second = (await self._load(a)).machine, (await (other or self)._load(b)).machine
+        # A value may have megabytes, or a branch for each of its items.
+        return await asyncio.to_thread(diff_of, first, second)
 
     @checked
     async def blame(self, key: str, checkpoint_id: str | None = None, *, path: str = "") -> Blame:

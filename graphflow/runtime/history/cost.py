@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import RecordBody, decode_meta
+from graphflow.checkpoints.record_decoder import RecordBody, beside_loop, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.graph.core.budget import add_usage, known_usage, usage_between
 from graphflow.runtime.history.walk import walk_back
@@ -37,6 +37,10 @@ async def cost_of(store: Checkpointer, loaded: Loaded) -> Cost:
     rows = [
         row async for row in walk_back(store, loaded.row.thread_id, loaded.chain, whole=False) if "usage" in row[1].patch.machine
     ]  # fmt: skip
+    return await beside_loop(rows, _cost, rows)
+
+
+def _cost(rows: Sequence[tuple[Record, RecordBody]]) -> Cost:
     cost = Cost()
     # Increments are found oldest first; runs are listed newest first.
     for record, body, usage in reversed(list(increments(reversed(rows)))):

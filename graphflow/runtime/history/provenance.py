@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import Loaded
-from graphflow.checkpoints.record_decoder import Folded, RecordBody, decode_entry, decode_meta, fold_records
+from graphflow.checkpoints.record_decoder import SLICE, Folded, RecordBody, decode_entry, decode_meta, fold_records
 from graphflow.checkpoints.record_fields import Counts
 from graphflow.checkpoints.rows import Log, Record
 from graphflow.events import NodeEnd
@@ -262,7 +263,10 @@ class Tracer:
         reduce = branches[0].reduce
         only_last = reduce == "replace" or (reduce == "merge" and bool(self.parts))
         out: list[Blame] = []
-        for branch in reversed(branches):
+        written = await self._written(branches, only_last)
+        for place, branch in enumerate(reversed(branches), 1):
+            if place % SLICE == 0:
+                await asyncio.sleep(0)
             for move in reversed(branch.moves):
                 if self._touches(move.joined):
                     inner = await self._contributions(await self._branches_of(at, move.frame, move), at, value)
@@ -272,7 +276,8 @@ class Tracer:
                 if out and only_last:
                     return (out[0],)
             if branch.frame is not None:
-                out += await self._writes_in(branch, branch.frame, value, only_last)
+                for record, body in written.get(branch.frame.number, ()):
+                    out.append(await self._write_in(At(branch.chain, record, body), branch.frame, value, only_last))
             if out and only_last:
                 return (out[0],)
         # Only the branch that gave the value counts; the others lost the comparison.
@@ -280,24 +285,37 @@ class Tracer:
             out = [each for each in out if not differ(each.value, value)]
         return tuple(reversed(out))
 
-    async def _writes_in(self, branch: Wrote, frame: Frame, value: Any, only_last: bool) -> list[Blame]:
-        """A branch's own writes to the key, newest first."""
-        out: list[Blame] = []
-        async for record, body in walk_back(self.store, self.thread_id, branch.chain):
-            change = body.patch.frames.get(frame.number)
-            if change is None:
-                continue
-            if written_at(body, frame.number, self.key, self.parts) is not MISSING:
-                raw = (change.raw or {}).get(self.key)
-                sets = change.update.sets if change.update is not None else {}
-                changed = change.update.merges if change.update is not None else {}
-                wrote = raw[0] if raw and len(raw) == 1 else raw or sets.get(self.key, changed.get(self.key))
-                out.append(await self._value_of(At(branch.chain, record, body), frame, value if only_last else wrote))
-                if only_last:
-                    break
-            if "parent" in change.fields:
+    async def _written(self, branches: Sequence[Wrote], only_last: bool) -> dict[int, list[tuple[Record, RecordBody]]]:
+        """The records in which each branch wrote the key itself, newest first; found on one way back for all of them."""
+        out: dict[int, list[tuple[Record, RecordBody]]] = {}
+        sought = {branch.frame.number for branch in branches if branch.frame is not None}
+        if not sought:
+            return out
+        async for record, body in walk_back(self.store, self.thread_id, branches[0].chain):
+            for number in body.patch.frames.keys() & sought:
+                change = body.patch.frames[number]
+                if change is None:
+                    continue
+                writes = written_at(body, number, self.key, self.parts) is not MISSING
+                if writes:
+                    out.setdefault(number, []).append((record, body))
+                if "parent" in change.fields or (writes and only_last):
+                    sought.discard(number)
+            if not sought:
                 break
         return out
+
+    async def _write_in(self, at: At, frame: Frame, value: Any, only_last: bool) -> Blame:
+        """A branch's own write to the key."""
+        if only_last:
+            return await self._value_of(at, frame, value)
+        change = at.body.patch.frames[frame.number]
+        assert change is not None
+        raw = (change.raw or {}).get(self.key)
+        sets = change.update.sets if change.update is not None else {}
+        changed = change.update.merges if change.update is not None else {}
+        wrote = raw[0] if raw and len(raw) == 1 else raw or sets.get(self.key, changed.get(self.key))
+        return await self._value_of(at, frame, wrote)
 
     # --- parts
 

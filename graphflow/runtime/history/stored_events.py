@@ -8,7 +8,7 @@ import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import EPOCH, read_events, unannounced_events, was_checkpoint
-from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
+from graphflow.checkpoints.record_decoder import RecordBody, beside_loop, decode_bodies, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
 from graphflow.graph.core.machine import Machine, Patch
@@ -73,9 +73,20 @@ async def stored_log_of(
     Args:
         parent: the checkpoint before them, for the graph family's events.
     """
-    records, pruned = without_gap(chain, records)
-    bodies = [decode_body(record.data, record.id) for record in records]
-    events = await read_events(store, chain, records)
+    records, pruned = await beside_loop(records, without_gap, chain, records)
+    bodies = await decode_bodies(records)
+    events = await read_events(store, chain, records, bodies)
+    return await beside_loop(records, _log_of, records, bodies, events, over, parent, pruned)
+
+
+def _log_of(
+    records: Sequence[Record],
+    bodies: Sequence[RecordBody],
+    events: list[Logged],
+    over: bool,
+    parent: str | None,
+    pruned: bool,
+) -> StoredLog:
     last = bodies[-1] if bodies else None
     sent = last.seq if last is not None else 0
     if over and last is not None:

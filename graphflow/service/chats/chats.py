@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import msgspec
 
+from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.loading import load_thread
-from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.record_decoder import beside_loop, decode_meta
 from graphflow.checkpoints.rows import Record, ThreadRow
 from graphflow.content import MEDIA_TYPES, described, media_of, part_to_wire
 from graphflow.errors import ThreadNotFound
@@ -32,6 +33,7 @@ from graphflow.events import (
     event_dict,
 )
 from graphflow.graph.core.machine import ROOT
+from graphflow.graph.engine.ports import Logged
 from graphflow.memory.conversations import ConversationFilter
 from graphflow.messages import MESSAGE_TYPES, Message, to_wire
 from graphflow.runtime.history.stored_events import PAGE, Chain, place_before, stored_log_of, without_gap
@@ -132,14 +134,14 @@ async def chat(
     await context.runs.ready()
     await flush_live(context, chat_id)
     await _heal_record(context, chat_id)
-    loaded = await load_thread(context.store, chat_id)
+    loaded = await load_thread(context.store, chat_id, logs=raw_messages)
     if loaded is None or loaded.row.head is None:
         raise unknown_chat(chat_id)
     events, older = await history(context, chat_id, loaded.chain, loaded.machine.run_id, cursor=cursor, limit=limit)
     return {
         "chatId": chat_id,
         "chatName": title_of(loaded.row) or "",
-        "rawMessages": _raw(loaded.machine.frames[ROOT].state.get("messages", ())) if raw_messages else None,
+        "rawMessages": await _raw(loaded.machine.frames[ROOT].state.get("messages", ())) if raw_messages else None,
         "events": await asyncio.to_thread(list, map(event_dict, events)),
         "references": _references(events),
         **({} if older is None else {"cursor": older}),
@@ -168,19 +170,18 @@ async def history(
     """Every run's log as history shows it: snapshots, no graph family but `run.waiting`, `chat.start` once, every run but
     the `current` one with an end. With it the cursor of the page before.
     """
-    records = await _all_records(context, chat_id, chain)
-    places = {None, *((record.lineage, record.ordinal) for record in records)}
-    runs = [
-        (run_id, own) for run_id, own in runs_of(records) if _is_shown(context, chat_id, chain, run_id, own, places)
-    ]
-    last, before = _place_of(cursor, runs)
+    last, before = (None, None) if cursor is None else _place_of(cursor)
     newest_first: list[tuple[str, Event]] = []
     begins: str | None = None
-    for run_id, own in reversed(runs[: last + 1]):
-        # Logs are read from the newest on, so that a page costs the runs that it shows.
-        shown = await _shown(context, chat_id, chain, run_id, own, current)
+    # Read from the newest on, so that a page costs the runs that it shows and those after them.
+    async for run in _runs(context.store, chat_id, chain, back=True):
+        run_id = run.run_id
+        if not _is_shown(context, chat_id, run) or last not in (None, run_id):
+            continue
+        last = None
+        shown = await _shown(context, chat_id, chain, run, current)
         if any(isinstance(event, ChatStart) for event in shown):
-            begins = begins or await _first_start(context, chat_id, chain, runs, current)
+            begins = begins or await _first_start(context, chat_id, chain, current)
             shown = [event for event in shown if run_id == begins or not isinstance(event, ChatStart)]
         page = (event for event in reversed(shown) if before is None or event.seq < before)
         newest_first += ((run_id, _as_history(event, chat_id)) for event in page)
@@ -188,18 +189,31 @@ async def history(
         if limit is not None and len(newest_first) > limit:
             run_id, oldest = newest_first[limit - 1]
             return [event for _, event in newest_first[limit - 1 :: -1]], f"{run_id}:{oldest.seq}"
+    if last is not None:
+        raise unknown_cursor(cursor)
     return [event for _, event in reversed(newest_first)], None
 
 
-def _place_of(cursor: str | None, runs: Sequence[tuple[str, Any]]) -> tuple[int, int | None]:
-    """Index of the run that a page ends in, and the number of the event before which it ends there."""
-    if cursor is None:
-        return len(runs) - 1, None
+def _place_of(cursor: str) -> tuple[str, int]:
+    """The run that a page ends in, and the number of the event before which it ends there."""
     run_id, _, seq = cursor.rpartition(":")
-    known = [known_id for known_id, _ in runs]
-    if run_id not in known or not (seq.isascii() and seq.isdigit() and len(seq) < 16):
+    if not (seq.isascii() and seq.isdigit() and len(seq) < 16):
         raise unknown_cursor(cursor)
-    return known.index(run_id), int(seq)
+    return run_id, int(seq)
+
+
+class _ChatRun(msgspec.Struct, frozen=True):
+    """A run on a chat's present branch."""
+
+    run_id: str
+    records: Sequence[Record]
+    """Oldest first."""
+    is_whole: bool
+    """Its beginning is there; of a pruned one, what is left tells of a run that nobody began."""
+
+
+def _is_shown(context: ServiceContext, chat_id: str, run: _ChatRun) -> bool:
+    return run.is_whole or _is_live(context, chat_id, run.run_id)
 
 
 def _is_live(context: ServiceContext, chat_id: str, run_id: str) -> bool:
@@ -207,40 +221,60 @@ def _is_live(context: ServiceContext, chat_id: str, run_id: str) -> bool:
     return live is not None and live.run_id == run_id
 
 
-def _is_shown(
-    context: ServiceContext,
-    chat_id: str,
-    chain: Chain,
-    run_id: str,
-    records: Sequence[Record],
-    places: Collection[tuple[int, int] | None],
-) -> bool:
-    """Whether the run's beginning is there; of a pruned one, what is left tells of a run that nobody began."""
-    if _is_live(context, chat_id, run_id):
-        return True
-    return not without_gap(chain, records)[1] and place_before(chain, records[0]) in places
+async def _runs(store: Checkpointer, chat_id: str, chain: Chain, *, back: bool) -> AsyncIterator[_ChatRun]:
+    """The runs of a branch, the newest first with `back`; reads pages of records as they are asked for."""
+    run_id, own = "", list[Record]()
+    before: Record | None = None
+    async for record in _records(store, chat_id, chain, back=back):
+        # The records of one run lie side by side on a branch.
+        found = decode_meta(record.meta, record.id).run_id or ""
+        if own and found != run_id:
+            yield await beside_loop(own, _chat_run, chain, run_id, own, record if back else before, back)
+            before, own = own[-1], []
+        run_id = found
+        own.append(record)
+    if own:
+        yield await beside_loop(own, _chat_run, chain, run_id, own, None if back else before, back)
 
 
-async def _shown(
-    context: ServiceContext, chat_id: str, chain: Chain, run_id: str, records: Sequence[Record], current: str
-) -> list[Event]:
+async def _records(store: Checkpointer, chat_id: str, chain: Chain, *, back: bool) -> AsyncIterator[Record]:
+    for lineage, last in reversed(chain) if back else chain:
+        places = range(0, last, PAGE)
+        for after in reversed(places) if back else places:
+            page = await store.read_records(chat_id, lineage=lineage, after=after, upto=min(after + PAGE, last))
+            for record in reversed(page) if back else page:
+                yield record
+
+
+def _chat_run(chain: Chain, run_id: str, own: list[Record], before: Record | None, back: bool) -> _ChatRun:
+    """A run of the branch; `before` is the record that the store has before its first."""
+    records = own[::-1] if back else own
+    place = None if before is None else (before.lineage, before.ordinal)
+    is_whole = not without_gap(chain, records)[1] and place_before(chain, records[0]) in (None, place)
+    return _ChatRun(run_id, records, is_whole)
+
+
+async def _shown(context: ServiceContext, chat_id: str, chain: Chain, run: _ChatRun, current: str) -> list[Event]:
     # The newest events of a live run are in its ring and not in the store yet.
-    if live := _is_live(context, chat_id, run_id):
-        log = await log_of_run(context, chat_id, run_id)
+    if live := _is_live(context, chat_id, run.run_id):
+        log = await log_of_run(context, chat_id, run.run_id)
     else:
-        log = (await stored_log_of(context.store, chain, records)).events
+        log = (await stored_log_of(context.store, chain, run.records)).events
+    return await beside_loop(log, _told_of, log, run.run_id, live or run.run_id == current)
+
+
+def _told_of(log: Iterable[Logged], run_id: str, goes_on: bool) -> list[Event]:
     shown = [event for event, _ in log if event.family != "graph" and not isinstance(event, _NOT_IN_HISTORY)]
-    return shown if live or run_id == current else shown + _cut_off(shown, run_id)
+    return shown if goes_on else shown + _cut_off(shown, run_id)
 
 
-async def _first_start(
-    context: ServiceContext, chat_id: str, chain: Chain, runs: Sequence[tuple[str, list[Record]]], current: str
-) -> str | None:
+async def _first_start(context: ServiceContext, chat_id: str, chain: Chain, current: str) -> str | None:
     """The run whose `chat.start` is shown: every query sends one, and a history has one chat."""
-    for run_id, own in runs:
-        events = await _shown(context, chat_id, chain, run_id, own, current)
-        if any(isinstance(event, ChatStart) for event in events):
-            return run_id
+    async for run in _runs(context.store, chat_id, chain, back=False):
+        if _is_shown(context, chat_id, run):
+            events = await _shown(context, chat_id, chain, run, current)
+            if any(isinstance(event, ChatStart) for event in events):
+                return run.run_id
     return None
 
 
@@ -272,25 +306,9 @@ def _as_history(event: Event, chat_id: str) -> Event:
     return event
 
 
-async def _all_records(context: ServiceContext, chat_id: str, chain: Chain) -> list[Record]:
-    out: list[Record] = []
-    for lineage, last in chain:
-        for after in range(0, last, PAGE):
-            out += await context.store.read_records(chat_id, lineage=lineage, after=after, upto=min(after + PAGE, last))
-    return out
-
-
-def runs_of(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
-    """The records by run, in the order of the runs."""
-    runs: dict[str, list[Record]] = {}
-    for record in records:
-        runs.setdefault(decode_meta(record.meta, record.id).run_id or "", []).append(record)
-    return list(runs.items())
-
-
-def _raw(messages: Sequence[Any]) -> list[dict[str, Any]]:
+async def _raw(messages: Sequence[Any]) -> list[dict[str, Any]]:
     """The messages in OpenAI form, media as what they are and how large."""
-    return [_shown_message(message) for message in _each(messages)]
+    return await beside_loop(messages, lambda: [_shown_message(message) for message in _each(messages)])
 
 
 def _shown_message(message: Message | Any) -> dict[str, Any]:

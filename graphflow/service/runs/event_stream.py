@@ -9,10 +9,12 @@ followed by its records (`remote_runs.py`).
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 
 import msgspec
 
+from graphflow.checkpoints.record_decoder import beside_loop
 from graphflow.events import STREAM_ENDS, TERMINAL, Event, NodeEnd, NodeError, NodeStart, StreamReset, in_families
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.engine.ports import Logged
@@ -90,12 +92,18 @@ async def join(
     run = await read_run(context, thread_id, run_id)
     if run.log.pruned:
         raise pruned_log(thread_id, run_id)
-    keep = _keep(position, run.log, run.row.fence, None)
-    if position is not None and keep == position.seq and not run.goes_on:
-        events = [event for event, _ in run.log.events]
-        if _has_all(events, position, families):
-            return None
+    keep, is_done = await beside_loop(run.log.events, _standing, run, position, families)
+    if is_done:
+        return None
     return _joined_stored(context, thread_id, run_id, run, position, keep)
+
+
+def _standing(run: StoredRun, position: Position | None, families: Collection[str] | None) -> tuple[int, bool]:
+    """How much of the client's log stands, and whether that is all there will be."""
+    keep = _keep(position, run.log, run.row.fence, None)
+    if position is None or keep != position.seq or run.goes_on:
+        return keep, False
+    return keep, _has_all([event for event, _ in run.log.events], position, families)
 
 
 async def follow(log: RunLog, after: int) -> AsyncIterator[list[StreamFrame]]:
@@ -113,7 +121,8 @@ async def _joined_stored(
     context: ServiceContext, thread_id: str, run_id: str, run: StoredRun, position: Position | None, keep: int
 ) -> AsyncIterator[list[StreamFrame]]:
     if not run.goes_on:
-        if frames := _frames(run.log.events, (), keep, position, run.row.fence, None):
+        events = run.log.events
+        if frames := await beside_loop(events, _frames, events, (), keep, position, run.row.fence, None):
             yield frames
         return
     # The reset comes with what takes the place of what is dropped: who is cut off in between may go to the process that
@@ -135,13 +144,14 @@ async def _joined_live(
         return
     view = RingView(live)
     log = await view.read(context, live.run_id)
-    keep = _keep(position, log, ring.epoch, view)
+    keep = await beside_loop(log.events, _keep, position, log, ring.epoch, view)
     # The client's log stands as it is, so nothing is rebuilt; the ring goes on from its position.
     if position is not None and keep == position.seq and ring.has(keep):
         after = keep
     else:
         after = view.last_seq
-        if frames := _frames(log.events, view.open_blocks, keep, position, ring.epoch, ring):
+        frames = await beside_loop(log.events, _frames, log.events, view.open_blocks, keep, position, ring.epoch, ring)
+        if frames:
             yield frames
     async for batch in follow(ring, after):
         yield batch
@@ -204,12 +214,11 @@ def _known(position: Position, log: StoredLog, epoch: int, view: RingView | None
 
 def keep_before(limit: int, spans: Sequence[SeqSpan]) -> int:
     """The last number up to `limit` that lies inside no span (a span's last number is outside)."""
-    keep, moved = limit, True
-    while moved:
-        moved = False
-        for first, last in spans:
-            if first <= keep < last:
-                keep, moved = first - 1, True
+    keep = limit
+    # By where they begin, the last first: what a step down leads into begins before the span that was left.
+    for first, last in sorted(spans, reverse=True):
+        if first <= keep < last:
+            keep = first - 1
     return max(keep, 0)
 
 
@@ -248,20 +257,22 @@ def _first_hidden(events: Sequence[Logged], start: int, end: int) -> int | None:
     """The first number from `start` to `end` that another branch's finished block covers, but that may be of a block which a
     node run in a branch has left open.
     """
-    at_work: dict[str, int] = {}
+    at_work: OrderedDict[str, int] = OrderedDict()  # the earliest is first, and found at once where many were removed
     for event, _ in events:
         if isinstance(event, NodeStart) and event.path and start < event.seq <= end:
             at_work[event.node_run_id] = event.seq
         elif isinstance(event, NodeEnd | NodeError) and event.seq <= end:
             at_work.pop(event.node_run_id, None)
-    known = {event.seq for event, _ in events} | {first for _, first in events}
+    after: dict[int, int] = {}
+    """Number that is known → the next one that is not."""
+    for number in sorted({event.seq for event, _ in events} | {first for _, first in events}, reverse=True):
+        after[number] = after.get(number + 1, number + 1)
     found: list[int] = []
     for event, first in events:
-        since = [begun for run, begun in at_work.items() if run != getattr(event, "node_run_id", None)]
-        if first < event.seq and since:
-            number = max(first + 2, min(since) + 1)  # a block's first piece follows its start
-            while number in known:
-                number += 1
+        since = next((begun for run, begun in at_work.items() if run != getattr(event, "node_run_id", None)), None)
+        if first < event.seq and since is not None:
+            number = max(first + 2, since + 1)  # a block's first piece follows its start
+            number = after.get(number, number)
             if number < event.seq:
                 found.append(number)
     return min(found, default=None)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 import msgspec
 
 from graphflow.checkpoints.event_log import read_events
-from graphflow.checkpoints.record_decoder import decode_meta
+from graphflow.checkpoints.record_decoder import beside_loop, decode_meta
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.events import STREAM_ENDS, Event, NodeEnd, NodeError, NodeStart, StreamReset
 from graphflow.runtime.history.stored_events import Chain
@@ -34,7 +34,7 @@ async def follow_stored(
     """
     told = _Told(after)
     run = known or await read_run(context, thread_id, run_id)
-    frames = told.take_all(run)
+    frames = await beside_loop(run.log.events, told.take_all, run)
     while True:
         if frames:
             yield frames
@@ -45,11 +45,12 @@ async def follow_stored(
         if row is None:
             return
         if _is_simply_further(context, run, row, run_id):
-            frames = told.take(await _events_since(context, run, row, run_id))
+            events = await _events_since(context, run, row, run_id)
+            frames = await beside_loop(events, told.take, events)
             run = msgspec.structs.replace(run, row=row, chain=_cut(run.chain, row))
         else:
             run = await read_run(context, thread_id, run_id)
-            frames = told.take_all(run)
+            frames = await beside_loop(run.log.events, told.take_all, run)
 
 
 def _is_simply_further(context: ServiceContext, run: StoredRun, row: ThreadRow, run_id: str) -> bool:
