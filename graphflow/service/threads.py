@@ -168,7 +168,8 @@ async def blame(
 ) -> dict[str, Any]:
     """Who wrote a value; see `Thread.blame`."""
     found = await (await thread_of(context, thread_id)).blame(key, checkpoint_id, path=path)
-    return {"threadId": thread_id, **struct_dict(found)}
+    # A sum may come from thousands of branches.
+    return {"threadId": thread_id, **await asyncio.to_thread(struct_dict, found)}
 
 
 async def why(

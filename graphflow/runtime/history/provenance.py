@@ -18,7 +18,7 @@ from graphflow.events import NodeEnd
 from graphflow.graph.core.channels import Update
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import ROOT, Frame, all_frames
-from graphflow.graph.core.patches import items_of
+from graphflow.graph.core.patches import apply_patch, items_of
 from graphflow.graph.core.plan import FanOut, Plan
 from graphflow.graph.core.route_trace import Move, read_moves
 from graphflow.graph.definition.document import END
@@ -173,7 +173,9 @@ class Tracer:
         if fan is None:
             return []
         found = []
-        for path in {**ended, **moves}:
+        for place, path in enumerate({**ended, **moves}, 1):
+            if place % SLICE == 0:
+                await asyncio.sleep(0)
             frame, last = ended.get(path), moves.get(path, [])
             index = _index(fan, path)
             if fan.body(index).graph is not None:
@@ -209,7 +211,9 @@ class Tracer:
         if channel is None or channel.scope == "branch":
             return []
         out = []
-        for _, path, frame, moves in found:
+        for place, (_, path, frame, moves) in enumerate(found, 1):
+            if place % SLICE == 0:
+                await asyncio.sleep(0)
             items: list[tuple[int, Any]] = []
             count = 0 if frame is None else folded.counts.get((frame.number, self.key), 0)
             if frame is not None and frame.branch is not None and count and channel.is_log:
@@ -276,8 +280,8 @@ class Tracer:
                 if out and only_last:
                     return (out[0],)
             if branch.frame is not None:
-                for record, body in written.get(branch.frame.number, ()):
-                    out.append(await self._write_in(At(branch.chain, record, body), branch.frame, value, only_last))
+                for at_write in written.get(branch.frame.number, ()):
+                    out.append(await self._write_in(at_write, branch.frame, value, only_last))
             if out and only_last:
                 return (out[0],)
         # Only the branch that gave the value counts; the others lost the comparison.
@@ -285,24 +289,36 @@ class Tracer:
             out = [each for each in out if not differ(each.value, value)]
         return tuple(reversed(out))
 
-    async def _written(self, branches: Sequence[Wrote], only_last: bool) -> dict[int, list[tuple[Record, RecordBody]]]:
-        """The records in which each branch wrote the key itself, newest first; found on one way back for all of them."""
-        out: dict[int, list[tuple[Record, RecordBody]]] = {}
+    async def _written(self, branches: Sequence[Wrote], only_last: bool) -> dict[int, list[At]]:
+        """The records in which each branch wrote the key itself, newest first: one way back finds those of all branches,
+        and one forth the frames that they changed.
+        """
+        found: list[tuple[Record, RecordBody, list[int]]] = []
+        out: dict[int, list[At]] = {}
         sought = {branch.frame.number for branch in branches if branch.frame is not None}
         if not sought:
             return out
-        async for record, body in walk_back(self.store, self.thread_id, branches[0].chain):
+        chain = branches[0].chain
+        async for record, body in walk_back(self.store, self.thread_id, chain):
+            found.append((record, body, []))
             for number in body.patch.frames.keys() & sought:
                 change = body.patch.frames[number]
                 if change is None:
                     continue
                 writes = written_at(body, number, self.key, self.parts) is not MISSING
                 if writes:
-                    out.setdefault(number, []).append((record, body))
+                    found[-1][2].append(number)
                 if "parent" in change.fields or (writes and only_last):
                     sought.discard(number)
             if not sought:
                 break
+        machine = await machine_before(self.store, self.thread_id, chain, found[-1][0])
+        for place, (record, body, numbers) in enumerate(reversed(found), 1):
+            for number in numbers:
+                out.setdefault(number, []).insert(0, At(chain, record, body, (machine.frames.get(number),)))
+            machine = apply_patch(machine, body.patch)
+            if place % SLICE == 0:
+                await asyncio.sleep(0)
         return out
 
     async def _write_in(self, at: At, frame: Frame, value: Any, only_last: bool) -> Blame:
@@ -345,8 +361,10 @@ class Tracer:
     async def _told(self, at: At, frame: Frame, value: Any) -> Blame:
         """The one node that the record led on, or the frame's beginning."""
         body, facts = at.body, at.body.facts or {}
-        before = await machine_before(self.store, self.thread_id, at.chain, at.record)
-        there = before.frames.get(frame.number)
+        if at.frame is not None:
+            (there,) = at.frame
+        else:
+            there = (await machine_before(self.store, self.thread_id, at.chain, at.record)).frames.get(frame.number)
         node, visit, path = (None, 1, frame.path) if there is None else (there.node, there.visit, frame.path)
         if body.source == "edit":
             node = body.node if "asNode" in facts else None
@@ -402,6 +420,8 @@ class At(msgspec.Struct, frozen=True):
     chain: Chain
     record: Record
     body: RecordBody
+    frame: tuple[Frame | None] | None = None
+    """The frame that is asked for as it was before the record, where that is known."""
 
     def moves_of(self, number: int) -> list[Move]:
         """The frame's nodes among those that the record led on, in order."""
