@@ -150,9 +150,11 @@ async def test_interrupt_goes_on_from_the_last_checkpoint(held: Held) -> None:
 async def test_rollback_goes_back_to_where_the_run_began(held: Held) -> None:
     await held.app.run("zero", "t")
     first = await held.launch("first")
-    result = await held.app.run("second", "t", on_busy="rollback")
+    result = await held.app.run("second", "t", on_busy="rollback", by="ada")
     assert first.executor.machine.status == "stopped" and result.status == "completed"
     assert await held.log() == ["zero", "second"] and result.state.n == 2
+    (back,) = [c for c in await held.app.thread("t").history() if c.source == "rewind"]
+    assert (await held.app.thread("t").why(back.id)).by == "ada"
     history = [c.source for c in await held.app.thread("t").history()]
     assert history == ["node", "input", "rewind", "node", "input"], "the rolled back run is on a branch of its own"
     assert len(await held.app.thread("t").tree()) == 7, "nothing that was there is gone"

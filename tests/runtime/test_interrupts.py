@@ -113,8 +113,9 @@ async def test_on_waiting_answer_takes_the_text_as_the_answer(compile_graph: Com
     graph.ask("who", "your name?", schema={"type": "string"}, set={"name": "answer"})
     app = compile_graph(graph)
     await app.run(thread_id="t")
-    result = await app.run("Ada", thread_id="t", on_waiting="answer")
+    result = await app.run("Ada", thread_id="t", on_waiting="answer", by="bob")
     assert (result.status, result.state.name) == ("completed", "Ada")
+    assert (await app.thread("t").blame("state.name")).by == "bob"
 
 
 async def test_two_questions_of_one_node_are_asked_one_after_the_other(compile_graph: Compile) -> None:

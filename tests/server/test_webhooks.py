@@ -146,6 +146,34 @@ async def test_a_webhook_is_sent_signed_when_the_run_waits_and_when_it_ends(fold
         assert first["webhook-signature"] == " ".join(f"v1,{signature}" for signature in expected)
 
 
+@pytest.mark.parametrize("way", ["submit", "resume", "query", "signal"])
+async def test_a_run_that_was_answered_is_told_of_again_when_it_asks_again(
+    folder: Path, receiver: Receiver, way: str
+) -> None:
+    first = {"ask": {"message": "first?", "schema": {"type": "string"}}, "next": "second"}
+    if way == "signal":
+        first = {"use": "wait", "with": {"signal": "go"}, "next": "second"}
+    nodes = {"first": first, "second": {"ask": {"message": "second?"}, "next": "end"}}
+    data = {"graphflow": "1", "start": "first", "nodes": nodes}
+    (folder / "graphs" / "twice.json").write_text(json.dumps(data), encoding="utf-8")
+    # For as long as this the process that goes on with the run would wait for the answer itself.
+    async with client_of(folder, {"GRAPHFLOW_TOOLS_HOLD_MS": "600000"}) as client:
+        begun = await begin(client, agentKey="twice", chatId="c", webhook=receiver.url)
+        (waits,) = await receiver.wait(1)
+        asked = waits["interrupts"][0]["interruptId"]
+        bodies: dict[str, tuple[str, dict[str, Any]]] = {
+            "submit": ("/api/submit", {"chatId": "c", "runId": begun["runId"], "interruptId": asked, "payload": "x"}),
+            "resume": ("/api/threads/c/resume", {"answers": {asked: "x"}, "background": True}),
+            "query": ("/api/query", {"chatId": "c", "message": "x", "onWaiting": "answer", "background": True}),
+            "signal": ("/api/threads/c/signal", {"name": "go"}),
+        }
+        path, body = bodies[way]
+        answer = await client.post(path, json=body)
+        assert answer.status_code in (200, 202), answer.text
+        _, again = await receiver.wait(2)
+        assert (again["status"], again["interrupts"][0]["node"]) == ("waiting", "second")
+
+
 async def test_a_webhook_is_tried_again_as_the_same_message_until_it_is_taken(
     folder: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,7 +51,7 @@ async def answer(
         return await _answered(taking, loaded, checked, by, audience, consumes)
 
 
-async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, audience: Audience) -> PreparedRun:
+async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, by: By, audience: Audience) -> PreparedRun:
     """`on_waiting='answer'`: the text is the answer, when exactly one open `ask` takes it (spec 2.4)."""
     text = given.get("query") if isinstance(given, Mapping) else None
     kinds = [interrupt.kind for interrupt in questions_of(loaded.machine)]
@@ -59,9 +59,8 @@ async def answer_with_text(taking: Taking, loaded: Loaded, given: Any, audience:
         raise AnswerRefused(
             f"on_waiting='answer' needs exactly one open `ask`; open are {', '.join(kinds)}", code="answer_ambiguous"
         )
-    return await _answered(
-        taking, loaded, check_answers(loaded.machine, text, bounds=taking.host.documents.bounds), None, audience
-    )
+    checked = check_answers(loaded.machine, text, by, taking.host.documents.bounds)
+    return await _answered(taking, loaded, checked, by, audience)
 
 
 async def _answered(

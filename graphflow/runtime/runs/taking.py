@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Self
 
+import msgspec
+
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import ThreadRow
@@ -65,6 +67,9 @@ class Taking:
         Its log goes on, unless it goes on as another run, `run_id`: that log begins with this epoch. Which of the two is
         decided here, since the caller reads the log's mark before anything has been sent.
         """
+        # Who is sent word of a run gets it when the run rests: it is held open for nobody.
+        if audience.hold() and await self.runs.store.queue(self.row.thread_id, kind="webhook", limit=1):
+            audience = msgspec.structs.replace(audience, hold_ms=0)
         plan = await self.pinned()
         check_declared(plan, loaded.machine)
         journal = ThreadJournal(self.runs.store, self.row, self.row.facts, loaded=loaded)

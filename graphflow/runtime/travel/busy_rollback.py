@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from graphflow.capabilities import Starter
+from graphflow.capabilities import Starter, named
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.errors import CheckpointNotFound, ThreadBusy
@@ -63,7 +63,7 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
     row = await runs.store.thread(thread_id)
     if row is not None and row.facts.run_id == run_id:
         travel = Travel(host, thread_id)
-        await travel.rewind_to(target, effects, cancel=False, by=None, what="rollback", starter=starter)
+        await travel.rewind_to(target, effects, cancel=False, by=named(starter), what="rollback", starter=starter)
 
 
 async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loaded:
