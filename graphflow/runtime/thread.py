@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
@@ -20,7 +19,7 @@ from graphflow.checkpoints.rows import Keep, Pruned
 from graphflow.content import MediaPart, bytes_in
 from graphflow.errors import CheckpointNotFound, StateError, ThreadBusy
 from graphflow.graph.engine.ports import Logged
-from graphflow.runtime.history.diff import diff_of
+from graphflow.runtime.history.diff import diff
 from graphflow.runtime.history.effects import Choices, Effect, effects_behind, kept_places
 from graphflow.runtime.history.stored_events import branch_of_run, pruned_log, stored_log
 from graphflow.runtime.history.thread_states import CheckpointInfo, ThreadState, checkpoint_info, state_at
@@ -138,9 +137,7 @@ class Thread:
         Args:
             other: the thread of `b`, a fork for instance; default this one.
         """
-        first, second = (await self._load(a)).machine, (await (other or self)._load(b)).machine
-        # A value may have megabytes, or a branch for each of its items.
-        return await asyncio.to_thread(diff_of, first, second)
+        return await diff((await self._load(a)).machine, (await (other or self)._load(b)).machine)
 
     @checked
     async def blame(self, key: str, checkpoint_id: str | None = None, *, path: str = "") -> Blame:

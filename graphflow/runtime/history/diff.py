@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import Frame, Machine, all_frames
+
+
+async def diff(old: Machine, new: Machine) -> dict[str, list[dict[str, Any]]]:
+    """`diff_of` beside the event loop: a value may have megabytes, or a branch for each of its items."""
+    return await asyncio.to_thread(diff_of, old, new)
 
 
 def diff_of(old: Machine, new: Machine) -> dict[str, list[dict[str, Any]]]:
