@@ -377,6 +377,26 @@ async def test_an_encrypted_store_does_not_tell_that_two_threads_hold_the_same_b
         assert words not in data
 
 
+async def test_a_key_rotation_holds_few_large_bytes_at_once(
+    open_store: Callable[[], Checkpointer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphflow.checkpoints.sql.rewriting.PAGE_BYTES", 250_000)
+    store = open_store()
+    parts = [ImagePart(data=random.Random(n).randbytes(100_000)) for n in range(7)]
+    await opened(store, says(*[HumanMessage(content=(part,)) for part in parts])).run({"query": "?"}, "t")
+    sizes = list[int]()
+    after: str | None = None
+
+    def change(place: Any, blob: bytes) -> bytes:
+        sizes[-1] += len(blob)
+        return blob
+
+    while after is not None or not sizes:
+        sizes.append(0)
+        after = await store.rewrite(change, after=after)
+    assert max(sizes) <= 250_000 and sum(sizes) > 700_000
+
+
 # --- what was stored before ----------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,9 +33,15 @@ _TABLES = {"about": "threads"}
 _ORDER = list(_KINDS)
 
 
+PAGE_BYTES = 32 << 20
+"""Blobs of a page are held in memory, before and after: it ends once they are more, whatever its limit."""
+
+
 class _Page(NamedTuple):
     """The statements for the blobs of one table."""
 
+    weigh: SharedStatement
+    """The sizes of the page's blobs."""
     read: SharedStatement
     """Key columns, those of the place, the blob; parameters are the key before the page and its length."""
     write: SharedStatement
@@ -51,10 +58,11 @@ def _page(kind: str, key: str, types: str, made_of: str, where: str) -> _Page:
     slots = ", ".join(f"${n}" for n in range(1, width + 1))
     matches = " AND ".join(f"{part.strip()} = ${n}" for n, part in enumerate(key.split(","), 1))
     blob = "t" if column in ("title", "about") else "y"
+    start = f"FROM @.{table} t WHERE ({key}) > ({slots}) AND {column} IS NOT NULL AND {where} ORDER BY {key} LIMIT ${width + 1}"
     return _Page(
+        SharedStatement(f"SELECT length({column}) {start}", types + "l", "i"),
         SharedStatement(
-            f"SELECT {key}, {made_of}, {column} FROM @.{table} t WHERE ({key}) > ({slots}) AND {column} IS NOT NULL AND {where}"  # noqa: S608 – constants only
-            f" ORDER BY {key} LIMIT ${width + 1} @lock",
+            f"SELECT {key}, {made_of}, {column} {start} @lock",
             types + "l",
             types.replace("l", "i") + place_types + blob,
         ),
@@ -68,8 +76,13 @@ def rewrite(db: Dialect, change: Rewrite, after: str | None, limit: int) -> Work
     name, key = (_ORDER[0], None) if after is None else msgspec.json.decode(after)
     place = _KINDS[name][2]
     page = _page(name, *db.paged[_TABLES.get(name, name)])
+    first = page.start if key is None else key
+    sizes = yield from one(page.weigh(*first, limit))
+    fitting = max(1, sum(total <= PAGE_BYTES for total in itertools.accumulate(size for (size,) in sizes)))
+    if fitting < len(sizes):
+        limit = fitting
     # The rows of the page are locked: a commit must not write a blob anew between reading and replacing it.
-    rows = yield from one(page.read(*(page.start if key is None else key), limit))
+    rows = yield from one(page.read(*first, limit))
     width = len(page.start)
     writes = []
     for row in rows:
