@@ -107,6 +107,24 @@ async def one(model: Any, messages: list[Message]) -> list[Message]:
     return [*messages, done, *results]
 
 
+@pytest.mark.parametrize("side", ["claude", "gemini", "openai"])
+async def test_the_same_provider_under_the_openai_protocol_gets_a_conversation_that_it_can_read(side: str) -> None:
+    """State of one protocol is nothing to the other, though provider and model are the same."""
+    one_side = SIDES[side]()
+    async with raw_server(*one_side.answers) as server:
+        model = opened(one_side, server.url)
+        messages = await one(model, ASK)
+        await model.aclose()
+    rule = strict.gemini() if one_side.key == "gemini" else lambda sent: strict.foreign(sent, ["extra_content"])
+    async with raw_server(strict.strict(rule, delta(content="Sunny."), delta("stop"), DONE)) as server:
+        provider = Provider(key=one_side.key, profile=PROFILES[one_side.key], base_url=server.url)
+        client = OpenAICompatibleModel(provider, one_side.model, limits=Limits(max_retries=0))
+        assert (await one(client, messages))[-1].text == "Sunny."
+        await client.aclose()
+        contents = [message["content"] for message in server.requests[0].json["messages"]]
+    assert all(content is None or isinstance(content, str) for content in contents)
+
+
 @pytest.mark.parametrize(("first", "second"), [*permutations(SIDES, 2)])
 async def test_a_tool_loop_may_go_to_another_provider_and_back(first: str, second: str) -> None:
     """Each gets its own state back, in the midst of the loop and later, and never the other's; nothing is sent twice."""

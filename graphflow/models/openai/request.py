@@ -142,8 +142,9 @@ def _bridged(messages: Sequence[dict[str, Any]], bridge: str) -> Iterator[dict[s
 
 def _think(data: dict[str, Any], said: dict[str, Any]) -> None:
     """Puts the thinking that a provider wants back as a part of the content (Mistral) there."""
-    thinking = said.pop("thinking", None)
-    if not thinking:
+    thinking, blocks = said.pop("thinking", None), said.pop("content", None)
+    # Blocks of Claude are for its own protocol.
+    if not thinking or blocks is not None:
         return
     chunk: dict[str, Any] = {"type": "thinking", "thinking": [{"type": "text", "text": thinking}], "closed": True}
     chunk |= said.pop("extra_content", {}).get("mistral", {})
