@@ -15,7 +15,7 @@ from graphflow.models.fallback_names import names_of
 Compute = Literal["LOW", "MEDIUM", "HIGH"]
 PromptCache = Literal["off", "5m", "1h"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-_EFFORTS: tuple[str, ...] = get_args(Effort)
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 _CACHE_TIMES: tuple[str, ...] = get_args(PromptCache)
 
 # The client reads its own stream and its own messages, and knows its own credentials: these fields are nobody else's.
@@ -137,8 +137,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         _range("timeout_s", self.timeout_s, 0, None, low_open=True)
         if self.compute not in (None, "LOW", "MEDIUM", "HIGH"):
             raise ValueError(f"compute is {self.compute!r}; it is LOW, MEDIUM or HIGH")
-        if self.reasoning_effort is not None and self.reasoning_effort not in _EFFORTS:
-            raise ValueError(f"reasoning_effort is {self.reasoning_effort!r}; it is one of {', '.join(_EFFORTS)}")
+        if self.reasoning_effort is not None and self.reasoning_effort not in EFFORTS:
+            raise ValueError(f"reasoning_effort is {self.reasoning_effort!r}; it is one of {', '.join(EFFORTS)}")
         if self.prompt_cache is not None and self.prompt_cache not in _CACHE_TIMES:
             raise ValueError(f"prompt_cache is {self.prompt_cache!r}; it is one of {', '.join(_CACHE_TIMES)}")
         if self.fallback is not None:

@@ -39,6 +39,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the field for `ChatOptions.reasoning_effort` is called; `None`: `compute` stands for it."""
     sampling_while_thinking: bool = True
     """Whether a model that reasons takes `temperature` and `top_p`; where not, they are left out."""
+    families: bool = False
+    """Whether the models are OpenAI's own: `families` of the model data say which efforts they take, and which take stop words."""
     tools_without_thinking: str | None = None
     """Pattern of the models that take tools on this protocol only with the effort `none`; `None`: no model."""
     cache_marks: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from graphflow.content import is_data_url, media_of, part_to_wire
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to_wire, wire_content
 from graphflow.models.accumulator import arguments_error
+from graphflow.models.families import family_of, fit_effort
 from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, OneTool, ResponseFormat, ToolSpec
 from graphflow.models.profiles import Knobs, Profile, knows_compute
@@ -61,9 +63,15 @@ def request_fields(
         note_unmarked(options, replay)
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
     body |= knobs.always
-    body |= compute_fields(knobs, model, tools, options)
+    effort = compute_fields(knobs, model, tools, options)
+    told = functools.partial(notice, provider=replay.provider, model=model)
+    if options.reasoning_effort is not None and not effort and not knows_compute(knobs, model):
+        told("model.option_ignored", option="reasoning_effort", why="the provider has no field for it (knobs.effort)")
+    if knobs.families and knobs.effort is not None:
+        fit_effort(effort, knobs.effort, model, told)
+    body |= effort
     for option in _leave_out(body, knobs, model, bool(tools)):
-        notice("model.option_ignored", provider=replay.provider, model=model, option=option)
+        told("model.option_ignored", option=option)
     return body | options.extra
 
 
@@ -91,8 +99,12 @@ def _leave_out(body: dict[str, Any], knobs: Knobs, model: str, has_tools: bool) 
         if body.get(knobs.effort, "none") != "none":
             yield knobs.effort
         body[knobs.effort] = "none"
-    if not knobs.sampling_while_thinking and knows_compute(knobs, model) and body.get(knobs.effort) != "none":
-        yield from (name for name in ("temperature", "top_p") if body.pop(name, None) is not None)
+    if body.get(knobs.effort) == "none" or not knows_compute(knobs, model):
+        return
+    family = family_of(model) if knobs.families else None
+    refused: tuple[str, ...] = () if knobs.sampling_while_thinking else ("temperature", "top_p")
+    refused += ("stop",) if family is not None and family.reasons else ()
+    yield from (name for name in refused if body.pop(name, None) is not None)
 
 
 def wire_messages(replay: Replay, messages: Sequence[Message]) -> list[dict[str, Any]]:

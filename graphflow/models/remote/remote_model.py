@@ -65,7 +65,13 @@ class RemoteModel:
         self._limits = limits_of_call(limits or Limits(), provider.profile.limits)
         self._sleep = sleep
         self._draw = draw
-        self.replay = Replay(provider.stamp, model, key=provider.key, more=provider.profile.replay_rules)
+        self.replay = Replay(
+            provider.stamp,
+            model,
+            key=provider.key,
+            protocol=provider.protocol,
+            more=provider.profile.replay_rules,
+        )
         """What of the conversation's provider state goes back to this model, and in which form its call ids."""
 
     @property

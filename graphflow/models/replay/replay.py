@@ -42,14 +42,23 @@ class Replay:
     Args:
         provider: what state of this provider is stamped with, `Provider.stamp`.
         key: of the provider, which the rows are looked up by.
+        protocol: that it speaks, for rows about all its servers.
         more: rows that a profile adds.
     """
 
-    def __init__(self, provider: str, model: str, *, key: str | None = None, more: Iterable[ReplayRule] = ()) -> None:
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        *,
+        key: str | None = None,
+        protocol: str | None = None,
+        more: Iterable[ReplayRule] = (),
+    ) -> None:
         self.provider, self.model = provider, model
         self._keeps = True
         self._rules = (*more, *rules_of(key or provider, model, REPLAY_RULES))
-        ids = rules_of(key or provider, model, CALL_ID_RULES)
+        ids = rules_of(key or provider, model, CALL_ID_RULES) or [r for r in CALL_ID_RULES if protocol in r.protocols]
         self._ids = ids[0] if ids else None
         order = rules_of(key or provider, model, ORDER_RULES)
         self.bridge = order[0].bridge if order else None

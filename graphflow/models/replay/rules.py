@@ -42,6 +42,8 @@ class CallIdRule(msgspec.Struct, frozen=True, kw_only=True):
     """Which ids of calls a provider accepts; others are mapped, see `call_ids.accepted`."""
 
     providers: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    """Of providers that no row names, those that speak one of these have this row too."""
     models: str = ""
     alphabet: str = "A-Za-z0-9_-"
     """Characters, as in a character class of a pattern."""
@@ -244,6 +246,7 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
         # In 2026-07 OpenAI took 51 characters (github.com/vercel/ai/pull/17233); the shorter form suits both.
         # Nothing is known of the alphabet: visible ASCII is an assumption.
         providers=("openai", "azure"),
+        protocols=("responses",),
         alphabet=r"!-~",
         longest=40,
         checked="2025-11-11",

@@ -5,11 +5,15 @@ https://platform.openai.com/docs/api-reference/responses/create
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from graphflow.errors import ModelError
 from graphflow.messages import Message
+from graphflow.models.families import family_of, fit_effort
 from graphflow.models.options import ChatOptions, OneTool, ToolSpec, fits_strict
 from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
@@ -40,10 +44,11 @@ def request_body(
     if taken := _OWN & options.extra.keys():
         text = f"extra has {sorted(taken)!r}; these fields of a Responses request are set by the client, leave them out"
         raise ModelError(text, code="provider_error", retryable=False, provider=replay.provider)
-    knobs = profile.knobs
+    knobs, family = _knobs(profile.knobs), family_of(replay.model)
+    told = functools.partial(warn, provider=replay.provider, model=replay.model)
     body = {"model": replay.model, "stream": True, "store": False} | _conversation(knobs, replay, messages, options)
     # Models that don't reason refuse a request that asks for their reasoning; of unknown ones it is asked.
-    if knows_compute(knobs, replay.model) or not (knobs.LOW or knobs.MEDIUM or knobs.HIGH):
+    if knows_compute(knobs, replay.model) if family is None else family.reasons:
         body["include"] = [ENCRYPTED]
     if options.max_tokens is not None:
         body["max_output_tokens"] = max(options.max_tokens, _FEWEST_TOKENS)
@@ -53,16 +58,23 @@ def request_body(
     if tools:
         body |= _offer(knobs, tools, options)
     # The order is the precedence: the profile's fixed fields, then compute, then what the caller wrote as `extra`.
-    for fields in (knobs.always, compute_fields(knobs, replay.model, tools, options), options.extra):
+    effort = compute_fields(knobs, replay.model, tools, options)
+    fit_effort(effort, "reasoning_effort", replay.model, told)
+    for fields in (knobs.always, effort, options.extra):
         _merge(body, _renamed(fields))
     note_unmarked(options, replay)
-    _leave_out(
-        body,
-        knobs,
-        options,
-        lambda option: warn("model.option_ignored", provider=replay.provider, model=replay.model, option=option),
-    )
+    reasons = family.reasons if family is not None else knows_compute(profile.knobs, replay.model)
+    for option in _leave_out(body, options, reasons=reasons):
+        told("model.option_ignored", option=option)
     return encode_body(body)
+
+
+def _knobs(given: Knobs) -> Knobs:
+    """Of a server that is known by its address only: the protocol itself has a field for the effort."""
+    if given.effort is not None or given.LOW or given.MEDIUM or given.HIGH:
+        return given
+    efforts = {level: {"reasoning_effort": level.lower()} for level in ("LOW", "MEDIUM", "HIGH")}
+    return msgspec.structs.replace(given, effort="reasoning_effort", **efforts)
 
 
 def _conversation(knobs: Knobs, replay: Replay, messages: Sequence[Message], options: ChatOptions) -> dict[str, Any]:
@@ -131,13 +143,11 @@ def _merge(body: dict[str, Any], fields: Mapping[str, Any]) -> None:
             body[name] = value
 
 
-def _leave_out(body: dict[str, Any], knobs: Knobs, options: ChatOptions, ignored: Callable[[str], None]) -> None:
-    """Drops what the model would refuse the request for, and passes its name to `ignored`."""
+def _leave_out(body: dict[str, Any], options: ChatOptions, *, reasons: bool) -> Iterator[str]:
+    """Drops what the model would refuse the request for, and names it."""
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
-    left = [*(["stop"] if options.stop else ()), *(["seed"] if options.seed is not None else ())]
+    yield from [*(["stop"] if options.stop else ()), *(["seed"] if options.seed is not None else ())]
     # A model that reasons has no sampling; one whose reasoning is switched off does.
-    if knows_compute(knobs, body["model"]) and effort != "none":
-        left += [name for name in ("temperature", "top_p") if body.pop(name, None) is not None]
-    for name in left:
-        ignored(name)
+    if reasons and effort != "none":
+        yield from [name for name in ("temperature", "top_p") if body.pop(name, None) is not None]
