@@ -90,12 +90,14 @@ class FallbackModel:
                     raise
                 call.failed(call.model.provider, call.model.model, error)
                 if not self._passes_on(error):
-                    raise call.error() from error
+                    if (told := call.error()) is error:
+                        raise
+                    raise told from error
             # Outside the handler: opening another model is no part of handling the failure.
-            if (told := call.next()) is None:
+            if (fallback := call.next()) is None:
                 raise call.error()
             # Before the other is asked: who reads the deltas counts the calls, and may end the call here.
-            yield told
+            yield fallback
 
     def _passes_on(self, error: ModelError) -> bool:
         """Whether another one may be asked: not where the provider refused what was said, or its user."""

@@ -263,70 +263,61 @@ def response_format(value: Any) -> ResponseFormat:
     return ResponseFormat(schema=schema, strict=fits_strict(schema) if strict is None else strict, name=name)
 
 
-def strict_misfit(schema: Any, pointer: str = "") -> str | None:
-    """Why providers refuse to enforce a schema, or None: every object must list all its properties, and no others.
-
-    See https://platform.openai.com/docs/guides/structured-outputs#supported-schemas.
-    """
-    if isinstance(schema, list):
-        return next((wrong for i, part in enumerate(schema) if (wrong := strict_misfit(part, f"{pointer}/{i}"))), None)
-    if not isinstance(schema, Mapping):
-        return None
-    if schema.get("type") == "object" or "properties" in schema:
-        names = schema.get("properties")
-        if schema.get("additionalProperties") is not False:
-            return f"{pointer or '/'} needs additionalProperties: false"
-        if set(names if isinstance(names, Mapping) else ()) != set(schema.get("required") or ()):
-            return f"{pointer or '/'} must require all its properties"
-    # What stands under these is data or names, not schemas.
-    parts = {
-        key: part for key, part in schema.items() if key not in ("enum", "const", "default", "examples", "required")
-    }
-    for key, part in parts.items():
-        inner = (
-            part.items()
-            if key in ("properties", "$defs", "definitions") and isinstance(part, Mapping)
-            else [(None, part)]
-        )
-        for name, each in inner:
-            place = f"{pointer}/{key}" + ("" if name is None else f"/{name}")
-            if wrong := strict_misfit(each, place):
-                return wrong
-    return None
-
-
 _STRICT = frozenset({
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "description", "title", "anyOf", "$ref",
     "$defs", "definitions", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
     "minItems", "maxItems",
 })  # fmt: skip
 _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+_NO_SCHEMAS = frozenset({"enum", "const", "default", "examples", "required", "type", "additionalProperties"})
+"""Keywords whose value is data or names."""
 
 
-def fits_strict(schema: Any, *, root: bool = True) -> bool:
-    """Whether OpenAI takes the schema as a strict one; others it refuses when they are sent as strict.
+def strict_misfit(schema: Any) -> str | None:
+    """Why providers refuse to enforce a schema, or None: every object must list all its properties, and no others.
 
-    https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+    See https://platform.openai.com/docs/guides/structured-outputs#supported-schemas.
     """
-    if not isinstance(schema, Mapping) or not schema or not _STRICT.issuperset(schema):
-        return False
-    if root and schema.get("type") != "object":
-        return False
+    return next((wrong for is_open, wrong in _strict_issues(schema) if is_open), None)
+
+
+def fits_strict(schema: Any) -> bool:
+    """Whether OpenAI takes the schema as a strict one: only some keywords besides. Others it refuses as strict."""
+    return next(_strict_issues(schema), None) is None
+
+
+def _strict_issues(schema: Any, pointer: str = "") -> Iterator[tuple[bool, str]]:
+    """`(whether an object is open, the error)` of each part that keeps a schema from being strict."""
+    place = pointer or "/"
+    if not isinstance(schema, Mapping) or not schema:
+        yield False, f"{place} must be a schema that says something"
+        return
+    if more := schema.keys() - _STRICT:
+        yield False, f"{place} has {sorted(map(str, more))!r}"
+    if not pointer and schema.get("type") != "object":
+        yield False, f"{place} must be of an object"
     if "format" in schema and schema["format"] not in _FORMATS:
-        return False
-    properties = schema.get("properties", {})
+        yield False, f"{place} has the format {excerpt_of(schema['format'])}"
     if schema.get("type") == "object" or "properties" in schema:
-        given = schema.get("required", ())
-        if schema.get("additionalProperties") is not False or not isinstance(properties, Mapping):
-            return False
-        if not isinstance(given, list | tuple) or set(given) != properties.keys():
-            return False
-    inner = [*(properties.values() if isinstance(properties, Mapping) else ())]
-    for name in ("$defs", "definitions"):
-        inner += schema[name].values() if isinstance(schema.get(name), Mapping) else ()
-    inner += schema["anyOf"] if isinstance(schema.get("anyOf"), list) else ()
-    inner += [schema["items"]] if "items" in schema else ()
-    return all(fits_strict(part, root=False) for part in inner)
+        names, required = schema.get("properties", {}), schema.get("required", ())
+        if schema.get("additionalProperties") is not False:
+            yield True, f"{place} needs additionalProperties: false"
+        fits = isinstance(names, Mapping) and isinstance(required, list | tuple)
+        if not fits or any(name not in required for name in names) or any(name not in names for name in required):
+            yield True, f"{place} must require all its properties"
+    for key, part in schema.items():
+        if key in _NO_SCHEMAS:
+            continue
+        if key in ("properties", "$defs", "definitions") and isinstance(part, Mapping):
+            inner = [(f"{pointer}/{key}/{name}", each) for name, each in part.items()]
+        elif isinstance(part, list) and key != "items":
+            inner = [(f"{pointer}/{key}/{position}", each) for position, each in enumerate(part)]
+        elif isinstance(part, Mapping) or key == "items":
+            inner = [(f"{pointer}/{key}", part)]
+        else:
+            continue
+        for at, each in inner:
+            yield from _strict_issues(each, at)
 
 
 def _extra_issues(extra: Any) -> Iterator[str]:

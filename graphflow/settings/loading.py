@@ -29,7 +29,7 @@ from graphflow.settings.values import as_text, converted, did_you_mean
 FILES = ("graphflow.local.toml", "graphflow.toml")
 """Settings files, the stronger first."""
 TABLES = ("settings", "tools", "providers", "prices", "mcp")
-SECRET_FIELDS = ("headers", "env")
+SECRET_FIELDS = ("headers", "env", "proxy")
 """Fields of providers and servers whose values may be keys."""
 
 

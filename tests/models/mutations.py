@@ -11,7 +11,9 @@ from graphflow.errors import ModelError
 from graphflow.models.accumulator import TurnAccumulator
 from graphflow.models.deltas import Delta, Finish, ToolCallDelta
 from graphflow.models.remote.exchange import Reader
+from graphflow.models.remote.failures import Masker
 from graphflow.models.remote.sse_decoder import SseDecoder
+from graphflow.models.replay.replay import Replay
 from tests.models.turns import Heard
 
 JUNK: tuple[Any, ...] = (
@@ -89,6 +91,20 @@ def _field(block: bytes, draw: random.Random) -> bytes:
         else:
             holder[key] = draw.choice(JUNK)
     return head + mark + json.dumps(payload).encode() + b"\n\n"
+
+
+def reader_of(kind: Callable[..., Reader]) -> Reader:
+    """A reader of one protocol without a socket."""
+    tokens = (f"token{n:03}" for n in range(1000))
+    return kind(
+        "p",
+        [],
+        Replay("p", "m"),
+        finish_optional=False,
+        mask=Masker(),
+        new_token=lambda: next(tokens),
+        warn=lambda *_, **__: None,
+    )
 
 
 def heard_of(blocks: Sequence[bytes], reader: Reader) -> Heard:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,49 @@ from graphflow.models.chat_model import (
     ToolSpec,
     TurnAccumulator,
 )
+from graphflow.models.profiles import PROFILES, Profile
+from graphflow.models.provider import Provider
+from graphflow.models.remote.retry import Limits
 
 OpenClient = Callable[..., ChatModel]
 """The fixture `open_client`."""
 ASK = (HumanMessage(content="hi"),)
+
+
+@asynccontextmanager
+async def native_clients(
+    client: Callable[..., ChatModel],
+    pauses: list[float],
+    *,
+    key: str,
+    model: str,
+    api_key: str = "sk-secret-0123456789",
+) -> AsyncIterator[OpenClient]:
+    """Makes clients of one protocol: `opened(url, model, retries=0, key=…, **profile fields)`; closes them at the end."""
+    made: list[ChatModel] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    def make(url: str, name: str = model, *, retries: int = 0, key: str = key, **fields: Any) -> ChatModel:
+        base = PROFILES.get(key, Profile())
+        profile = Profile(**{field: getattr(base, field) for field in base.__struct_fields__} | fields)
+        tokens = (f"token{n:03}" for n in range(1000))
+        made.append(
+            client(
+                Provider(key=key, profile=profile, base_url=url, api_key=api_key),
+                name,
+                limits=Limits(first_data_s=5, idle_s=5, total_s=600, max_retries=retries),
+                sleep=sleep,
+                draw=lambda: 0.0,
+                new_token=lambda: next(tokens),
+            )
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
 
 
 @dataclass

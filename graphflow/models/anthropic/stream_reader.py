@@ -25,8 +25,7 @@ from graphflow.models.deltas import (
 )
 from graphflow.models.remote.failures import Masker
 from graphflow.models.remote.finish_reasons import finish_reason, is_known
-from graphflow.models.remote.loose_json import read_json
-from graphflow.models.remote.reading import DONE, TurnProgress, token_count
+from graphflow.models.remote.reading import TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
@@ -83,7 +82,7 @@ class MessageReader(TurnProgress):
         try:
             said = decode_event(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            odd = self._odd_event(event.data)
+            odd = self.leniently(event.data, lambda raw: lenient_event(raw, self._halves))
             if odd is None:
                 return
             said = odd
@@ -113,20 +112,6 @@ class MessageReader(TurnProgress):
                 )
         self._take(lenient_event({"type": "message_delta", "delta": raw}, self._halves), out)
         self.done = True
-
-    def _odd_event(self, data: bytes) -> StreamEvent | None:
-        """The event in data that the typed decoder refused; `None` for what is no event."""
-        if data.strip() == DONE:
-            self.done = True
-            return None
-        try:
-            raw = read_json(data)
-            if isinstance(raw, dict):
-                return lenient_event(raw, self._halves)
-        except (ValueError, RecursionError):
-            pass
-        self.skip_unreadable(data)
-        return None
 
     def _take(self, said: StreamEvent, out: list[Delta]) -> None:
         match said.type:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
-from graphflow.messages import Message
 from graphflow.models.chat_model import Capabilities
 from graphflow.models.gemini.request import request_body, thinks
 from graphflow.models.gemini.stream_reader import GeminiReader
-from graphflow.models.logs.log import notice
-from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.remote.native_model import NativeModel
-from graphflow.models.replay.replay import Replay
 
 
 class GeminiModel(NativeModel):
     """A `ChatModel` behind `<base_url>/models/MODEL:streamGenerateContent`."""
+
+    write = staticmethod(request_body)
+    reader_type = GeminiReader
 
     @property
     def capabilities(self) -> Capabilities:
@@ -33,19 +31,3 @@ class GeminiModel(NativeModel):
 
     def key_headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
-
-    def body(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
-    ) -> bytes:
-        return request_body(self._provider.profile, replay, messages, tools, options, notice)
-
-    def reader(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> GeminiReader:
-        return GeminiReader(
-            self.provider,
-            messages,
-            self.replay,
-            finish_optional=self._provider.profile.finish_optional,
-            mask=self._endpoint.mask,
-            new_token=self._new_token,
-            warn=notice,
-        )

@@ -30,7 +30,7 @@ from graphflow.models.gemini.chunks import GeminiCall, GeminiChunk, GeminiPart, 
 from graphflow.models.remote.failures import Masker, failure
 from graphflow.models.remote.finish_reasons import finish_reason, is_broken, is_known
 from graphflow.models.remote.loose_json import read_json
-from graphflow.models.remote.reading import DONE, TurnProgress, token_count
+from graphflow.models.remote.reading import TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
@@ -85,7 +85,7 @@ class GeminiReader(TurnProgress):
         try:
             chunk = decode_chunk(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            odd = self._odd_chunk(event.data)
+            odd = self.leniently(event.data, lenient_chunk)
             if odd is None:
                 return
             chunk = odd
@@ -125,22 +125,6 @@ class GeminiReader(TurnProgress):
         if raw is not None and not is_known(raw):
             self._warn("model.finish_reason_unknown", provider=self._provider, finish_reason=raw)
         return finish_reason(raw, has_calls=bool(self._calls))
-
-    def _odd_chunk(self, data: bytes) -> GeminiChunk | None:
-        """The chunk in data that the typed decoder refused; `None` for what is no chunk."""
-        if data.strip() == DONE:
-            self.done = True
-            return None
-        try:
-            raw = read_json(data)
-            # Errors come as a list with one entry.
-            raw = raw[0] if isinstance(raw, list) and raw else raw
-            if isinstance(raw, dict):
-                return lenient_chunk(raw)
-        except (ValueError, RecursionError):
-            pass
-        self.skip_unreadable(data)
-        return None
 
     def _take(self, chunk: GeminiChunk, out: list[Delta]) -> None:
         if chunk.error:

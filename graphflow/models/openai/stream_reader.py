@@ -30,8 +30,7 @@ from graphflow.models.options import ToolSpec
 from graphflow.models.profiles import Profile
 from graphflow.models.remote.failures import Masker, failure
 from graphflow.models.remote.finish_reasons import finish_reason, is_broken, is_known
-from graphflow.models.remote.loose_json import read_json
-from graphflow.models.remote.reading import DONE, TurnProgress, token_count
+from graphflow.models.remote.reading import TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.replay import Replay
@@ -86,7 +85,7 @@ class TurnReader(TurnProgress):
         try:
             chunk = decode_chunk(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            odd = self._odd_chunk(event.data)
+            odd = self.leniently(event.data, lambda raw: self._mend.chunk(lenient_chunk(raw)))
             if odd is None:
                 return
             chunk = odd
@@ -104,20 +103,6 @@ class TurnReader(TurnProgress):
         if not isinstance(raw.get("choices"), list) or not raw["choices"]:
             raise self.no_answer("JSON without choices", body)
         self.done = True
-
-    def _odd_chunk(self, data: bytes) -> Chunk | None:
-        """The chunk in data that the typed decoder refused; `None` for what is no chunk."""
-        if data.strip() == DONE:
-            self.done = True
-            return None
-        try:
-            raw = read_json(data)
-            if isinstance(raw, dict):
-                return self._mend.chunk(lenient_chunk(raw))
-        except (ValueError, RecursionError):
-            pass
-        self.skip_unreadable(data)
-        return None
 
     def _take(self, chunk: Chunk, out: list[Delta]) -> None:
         if chunk.error:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from graphflow.messages import Message
+from graphflow.models.logs.log import notice
 from graphflow.models.options import ChatOptions, ToolSpec
 from graphflow.models.provider import Provider
 from graphflow.models.remote.api_keys import keys_of
@@ -27,10 +28,14 @@ from graphflow.models.replay.replay import Replay
 
 
 class NativeModel(RemoteModel):
-    """A `ChatModel` over HTTP; a protocol adds its `path`, its `body` and its `reader`."""
+    """A `ChatModel` over HTTP; a protocol adds its `path`, how it writes a request, and how it reads an answer."""
 
     path = ""
     """Follows the base URL."""
+    write: Callable[..., bytes]
+    """Writes a request; a protocol that does it otherwise has its own `body`."""
+    reader_type: Callable[..., Reader]
+    """Reads an answer; a protocol that does it otherwise has its own `reader`."""
 
     def __init__(
         self,
@@ -91,11 +96,19 @@ class NativeModel(RemoteModel):
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions, replay: Replay
     ) -> bytes:
         """The request as JSON bytes; always a streaming one. `replay` says which provider state is in it."""
-        raise NotImplementedError
+        return self.write(self._provider.profile, replay, messages, tools, options, notice)
 
     def reader(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reader:
         """A reader for one try."""
-        raise NotImplementedError
+        return self.reader_type(
+            self.provider,
+            messages,
+            self.replay,
+            finish_optional=self._provider.profile.finish_optional,
+            mask=self._endpoint.mask,
+            new_token=self._new_token,
+            warn=notice,
+        )
 
     def _headers(self) -> dict[str, str]:
         headers = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from graphflow.errors import ModelError
 from graphflow.models.deltas import Delta
@@ -12,6 +12,7 @@ from graphflow.models.remote.loose_json import read_json
 from graphflow.models.remote.sse_decoder import SseEvent
 
 DONE = b"[DONE]"
+Said = TypeVar("Said")
 _MOST_TOKENS = 1 << 53
 """Larger counts are ignored: providers have sent `1e999`, and the store could not keep it."""
 
@@ -71,6 +72,22 @@ class TurnProgress:
             except (ValueError, RecursionError):
                 return
         self.feed(event, out)
+
+    def leniently(self, data: bytes, read: Callable[[dict[str, Any]], Said]) -> Said | None:
+        """What `read` makes of data that the typed decoder refused; None for what is no JSON object."""
+        if data.strip() == DONE:
+            self.done = True
+            return None
+        try:
+            raw = read_json(data)
+            # Gemini sends its errors as a list with one entry, also under OpenAI's protocol.
+            raw = raw[0] if isinstance(raw, list) and raw else raw
+            if isinstance(raw, dict):
+                return read(raw)
+        except (ValueError, RecursionError):
+            pass
+        self.skip_unreadable(data)
+        return None
 
     def skip_unreadable(self, data: bytes) -> None:
         """Skips data that is not of the protocol, with a notice.

@@ -25,8 +25,7 @@ from graphflow.models.deltas import (
     Usage,
 )
 from graphflow.models.remote.failures import Masker
-from graphflow.models.remote.loose_json import read_json
-from graphflow.models.remote.reading import DONE, TurnProgress, token_count
+from graphflow.models.remote.reading import TurnProgress, token_count
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 from graphflow.models.replay.call_ids import UniqueCallIds
@@ -93,7 +92,10 @@ class ResponseReader(TurnProgress):
         try:
             said = decode_event(event.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            odd = self._odd_event(event)
+            # An error of any shape; one of the protocol's shape was decoded.
+            if event.name == "error":
+                raise self.in_band(event.data) from None
+            odd = self.leniently(event.data, self._lenient)
             if odd is None:
                 return
             said = odd
@@ -142,25 +144,12 @@ class ResponseReader(TurnProgress):
             return "content_filter"
         return "tool_calls" if len(self._calls) else "stop"
 
-    def _odd_event(self, event: SseEvent) -> ResponseEvent | None:
-        """The event in data that the typed decoder refused; `None` for what is no event."""
-        if event.data.strip() == DONE:
-            self.done = True
-            return None
-        if event.name == "error":
-            raise self.in_band(event.data)
-        try:
-            raw = read_json(event.data)
-            if isinstance(raw, dict):
-                said = lenient_event(raw)
-                if said.delta is not None:
-                    channel = f"{said.type} {said.output_index} {said.content_index} {said.summary_index}"
-                    said.delta = self._halves.join(channel, said.delta)
-                return said
-        except (ValueError, RecursionError):
-            pass
-        self.skip_unreadable(event.data)
-        return None
+    def _lenient(self, raw: dict[str, Any]) -> ResponseEvent:
+        said = lenient_event(raw)
+        if said.delta is not None:
+            channel = f"{said.type} {said.output_index} {said.content_index} {said.summary_index}"
+            said.delta = self._halves.join(channel, said.delta)
+        return said
 
     # --- text and reasoning ----------------------------------------------------------------------
 

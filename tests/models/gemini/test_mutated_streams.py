@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from graphflow.models.gemini.conversation import contents
 from graphflow.models.gemini.stream_reader import GeminiReader
-from graphflow.models.remote.failures import Masker
 from graphflow.models.replay.replay import Replay
 from tests.campaign import size
 from tests.models.gemini.service import STOP, call, chunk, text, thought
-from tests.models.mutations import assert_broken_streams_end_well, heard_of, mutated
+from tests.models.mutations import assert_broken_streams_end_well, heard_of, mutated, reader_of
 
 GROUNDING = {
     "groundingChunks": [{"web": {"uri": "https://e.org", "title": "E"}}],
@@ -31,17 +32,7 @@ TURNS = [
 ]
 
 
-def reader() -> GeminiReader:
-    tokens = (f"token{n:03}" for n in range(1000))
-    return GeminiReader(
-        "p",
-        [],
-        Replay("p", "m"),
-        finish_optional=False,
-        mask=Masker(),
-        new_token=lambda: next(tokens),
-        warn=lambda *_, **__: None,
-    )
+reader = partial(reader_of, GeminiReader)
 
 
 @pytest.mark.campaign

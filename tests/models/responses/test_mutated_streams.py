@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from graphflow.models.remote.failures import Masker
 from graphflow.models.replay.replay import Replay
 from graphflow.models.responses.conversation import input_items
 from graphflow.models.responses.stream_reader import ResponseReader
 from tests.campaign import size
-from tests.models.mutations import assert_broken_streams_end_well, heard_of, mutated
+from tests.models.mutations import assert_broken_streams_end_well, heard_of, mutated, reader_of
 from tests.models.responses.service import call, event, reasoning, text, turn
 
 NOTE = {"type": "url_citation", "url": "https://e.org", "title": "E", "start_index": 0, "end_index": 3}
@@ -25,17 +26,7 @@ TURNS = [
 ]
 
 
-def reader() -> ResponseReader:
-    tokens = (f"token{n:03}" for n in range(1000))
-    return ResponseReader(
-        "p",
-        [],
-        Replay("p", "m"),
-        finish_optional=False,
-        mask=Masker(),
-        new_token=lambda: next(tokens),
-        warn=lambda *_, **__: None,
-    )
+reader = partial(reader_of, ResponseReader)
 
 
 @pytest.mark.campaign
