@@ -11,7 +11,7 @@ import pytest
 from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, Message, ProviderState, ToolCall, ToolMessage
 from graphflow.models.anthropic.model import AnthropicModel
-from graphflow.models.chat_model import complete
+from graphflow.models.chat_model import ChatOptions, complete
 from graphflow.models.gemini.model import GeminiModel
 from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.profiles import PROFILES
@@ -98,6 +98,19 @@ async def test_a_thread_goes_on_without_the_state_that_was_refused(
     logged = capsys.readouterr().err
     assert logged.count("model.state_left_out") == 1 and "model.retry" not in logged
     assert SECRET not in logged
+
+
+async def test_a_loop_that_lacks_thinking_goes_on_without_being_asked_to_think() -> None:
+    """A call of another model, sent to Claude behind a gateway: https://github.com/OpenRouterTeam/ai-sdk-provider/issues/245"""
+    key, model, messages, turn, _ = CASES["openai"]
+    called = AIMessage(tool_calls=(ToolCall(id="call_1", name="weather"),))
+    why = "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`."
+    async with raw_server(refusing(why, turn, when=lambda sent: b"reasoning_effort" in sent)) as server:
+        client = opened("openai", key, model, server.url)
+        done = await complete(client, [messages[0], called, messages[2]], spec("weather"), ChatOptions(compute="HIGH"))
+        await client.aclose()
+        assert ["reasoning_effort" in request.json for request in server.requests] == [True, False]
+    assert done.message.text == "Sunny."
 
 
 @pytest.mark.parametrize("protocol", CASES)

@@ -27,6 +27,7 @@ from graphflow.models.remote.loose_json import encode_body
 from graphflow.models.remote.native_model import NativeModel
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import UniqueCallIds
+from graphflow.models.replay.refusals import without_thinking
 from graphflow.models.replay.replay import Replay
 
 VERSION = "2023-06-01"
@@ -62,7 +63,11 @@ class AnthropicModel(NativeModel):
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> Exchange:
-        fields = partial(self._writer.fields, messages, tools, options)
+
+        def fields(replay: Replay, refused: ModelError | None = None) -> dict[str, Any]:
+            asked = options if refused is None else without_thinking(options, refused)
+            return self._writer.fields(messages, tools, asked, replay)
+
         reader = partial(self.reader, messages, tools)
         return _PausingTurn(self._endpoint.for_call(options), watch, fields, self.replay, reader, self._bound)
 
@@ -97,13 +102,13 @@ class _PausingTurn(Exchange):
         self,
         endpoint: Endpoint,
         watch: TurnTimeouts,
-        fields: Callable[[Replay], dict[str, Any]],
+        fields: Callable[..., dict[str, Any]],
         replay: Replay,
         reader: Callable[..., MessageReader],
         bound: BoundThinking,
     ) -> None:
         self._fields = fields(replay)
-        super().__init__(endpoint, watch, b"", reader, bare_body=lambda: self._bare(fields(replay.bare)))
+        super().__init__(endpoint, watch, b"", reader, bare_body=lambda error: self._bare(fields(replay.bare, error)))
         self._plain_endpoint, self._bound, self._make_reader = endpoint, bound, reader
         self._pauses = 0
         self._write()
@@ -124,7 +129,7 @@ class _PausingTurn(Exchange):
             self._write()
             return True
         if self._asked and not self._is_bare and self._bound.is_refused(error):
-            self._is_bare, self._body = True, self._bare_body()
+            self._is_bare, self._body = True, self._bare_body(error)
             return True
         return super().without_state(error)
 

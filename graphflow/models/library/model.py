@@ -31,7 +31,7 @@ from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import tls_failure
-from graphflow.models.replay.refusals import refuses_state
+from graphflow.models.replay.refusals import refuses_state, without_thinking
 from graphflow.models.replay.replay import Replay
 from graphflow.models.replay.rules import CLAUDE_LIBRARY
 
@@ -77,7 +77,7 @@ class AnyLlmModel(RemoteModel):
     ) -> _LibraryTurn:
         profile = self._provider.profile
 
-        def fields(replay: Replay) -> dict[str, Any]:
+        def fields(replay: Replay, options: ChatOptions) -> dict[str, Any]:
             out: dict[str, Any] = {"stream": True}
             if profile.usage == "stream_options":
                 out["stream_options"] = {"include_usage": True}
@@ -106,8 +106,8 @@ class AnyLlmModel(RemoteModel):
             new_token=self._new_token,
             warn=notice,
         )
-        bare = lambda: fields(self.replay.bare)  # noqa: E731 - made only after a refusal
-        return _LibraryTurn(self._opened, fields(self.replay), watch, reader, self._mask, self.provider, bare)
+        bare = lambda error: fields(self.replay.bare, without_thinking(options, error))  # noqa: E731 - made only after a refusal
+        return _LibraryTurn(self._opened, fields(self.replay, options), watch, reader, self._mask, self.provider, bare)
 
     async def _opened(self) -> Any:
         if not self._loaded:
@@ -207,7 +207,7 @@ class _LibraryTurn:
         reader: Callable[[], TurnReader],
         mask: Masker,
         provider: str,
-        bare: Callable[[], dict[str, Any]],
+        bare: Callable[[ModelError], dict[str, Any]],
     ) -> None:
         self._opened, self._fields = opened, fields
         self._bare, self._is_bare = bare, False
@@ -229,7 +229,7 @@ class _LibraryTurn:
         if self._is_bare or not refuses_state(error):
             return False
         self._is_bare = True
-        sent, self._fields = self._fields, self._bare()
+        sent, self._fields = self._fields, self._bare(error)
         return self._fields != sent
 
     async def read(self) -> list[Delta]:

@@ -105,9 +105,9 @@ class Exchange:
         body: bytes,
         new_reader: Callable[[], Reader],
         *,
-        bare_body: Callable[[], bytes],
+        bare_body: Callable[[ModelError], bytes],
     ) -> None:
-        """`new_reader` makes the reader of one try, `bare_body` the request without provider state."""
+        """`new_reader` makes the reader of one try, `bare_body` the request without the state that was refused."""
         self._endpoint = endpoint
         self._body = body
         self._new_reader = new_reader
@@ -143,7 +143,7 @@ class Exchange:
         if self._is_bare or not refuses_state(error):
             return False
         self._is_bare = True
-        sent, self._body = self._body, self._bare_body()
+        sent, self._body = self._body, self._bare_body(error)
         return self._body != sent
 
     async def _sent(self) -> Response:

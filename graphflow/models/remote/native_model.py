@@ -24,6 +24,7 @@ from graphflow.models.remote.remote_model import RemoteModel, random_token
 from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.remote.transport import HttpxTransport, Transport
+from graphflow.models.replay.refusals import without_thinking
 from graphflow.models.replay.replay import Replay
 
 
@@ -76,7 +77,7 @@ class NativeModel(RemoteModel):
             self.body(messages, tools, options, self.replay),
             # A reader holds the state of one stream, so each try needs a new one.
             lambda: self.reader(messages, tools),
-            bare_body=lambda: self.body(messages, tools, options, self.replay.bare),
+            bare_body=lambda error: self.body(messages, tools, without_thinking(options, error), self.replay.bare),
         )
 
     def url(self, base_url: str) -> str:

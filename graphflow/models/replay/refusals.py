@@ -1,6 +1,6 @@
 """How providers refuse the state in a request, as data: the request is then sent once more without it.
 
-State that is right may be refused all the same: after a change of the key, the account or the server behind a gateway, and by
+Where thinking is missing, it is sent without being asked to think. State that is right may be refused all the same: after a change of the key, the account or the server behind a gateway, and by
 Claude where the prompt before its thinking has changed. The thread would be lost for the provider.
 """
 
@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from graphflow.errors import ModelError
+from graphflow.models.options import ChatOptions
 
 
 class StateRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +31,16 @@ BOUND = StateRefusal(
     source="https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation",
 )
 
+UNTHOUGHT = StateRefusal(
+    # Older models of Claude while they think, behind gateways: the calls of another model have no thinking before them.
+    pattern="expected `?thinking`? or `?redacted_thinking`?, but found",
+    checked="2025-11-21",
+    source="https://github.com/OpenRouterTeam/ai-sdk-provider/issues/245",
+)
+
 STATE_REFUSALS: tuple[StateRefusal, ...] = (
     BOUND,
+    UNTHOUGHT,
     StateRefusal(
         pattern=r"invalid_encrypted_content|encrypted content .{0,200}could not be (verified|decrypted)",
         checked="2025-12-16",
@@ -65,3 +74,10 @@ def refuses_state(error: ModelError, *rows: StateRefusal) -> bool:
     """Whether the provider refused the state in the request (in one of these words)."""
     said = f"{error.detail.get('kind') or ''} {error.detail.get('excerpt') or ''}"
     return any(re.search(row.pattern, said, re.IGNORECASE) for row in rows or STATE_REFUSALS)
+
+
+def without_thinking(options: ChatOptions, error: ModelError) -> ChatOptions:
+    """The options for the request after a refusal: of a request that lacked thinking, without asking for any."""
+    if not refuses_state(error, UNTHOUGHT):
+        return options
+    return msgspec.structs.replace(options, compute=None, reasoning_effort=None)
