@@ -21,6 +21,7 @@ from graphflow.models.provider import Provider
 from graphflow.models.remote.retry import Limits, backoff_s, limits_of_call
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import TOKEN_LENGTH
+from graphflow.models.replay.pairing import repaired
 from graphflow.models.replay.replay import Replay
 from graphflow.models.sendable import sendable
 from graphflow.models.tokens import estimate_message_tokens
@@ -105,7 +106,7 @@ class RemoteModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
-        messages = sendable(messages, self.provider, https_only=self._provider.protocol == "anthropic")
+        messages = sendable(repaired(messages), self.provider, https_only=self._provider.protocol == "anthropic")
         limits = limits_of_call(self._limits, options.limits, options.timeout_s)
         watch = TurnTimeouts(limits, limits.total_s)
         turn = self.begin(watch, messages, tools, options)

@@ -151,4 +151,4 @@ async def test_a_result_whose_call_was_cut_off_is_said_as_text(opened: OpenClien
     history: list[Message] = [ToolMessage(tool_call_id="gone", name="weather", content="21°C"), *ASK[1:]]
     async with raw_server(*service(ANSWER)) as server:
         await loop(opened(server.url), history, 1)
-        assert sent(server)[0]["parts"] == [{"text": "Result of an earlier call:"}, {"text": "21°C"}]
+        assert sent(server)[0]["parts"] == [{"text": "Result of an earlier call:\n21°C"}]
