@@ -41,24 +41,31 @@ _OTHER = frozenset(
     "patternProperties propertyNames unevaluatedItems unevaluatedProperties multipleOf pattern additionalItems".split()
 )
 KEYWORDS = _FLAT | _OTHER
+_OPEN = _ANNOTATIONS | {"type", "properties"}
 
 
 class Checker:
     """A compiled schema."""
 
-    __slots__ = ("_validator", "is_flat", "schema")
+    __slots__ = ("_named", "_validator", "is_flat", "schema")
 
     def __init__(self, schema: Any, validator: Any) -> None:
         self.schema = schema
         self._validator = validator
         self.is_flat = validator is None
         """Whether no library is involved."""
+        self._named: Mapping[str, Any] | None = None
+        """The properties of a schema under which every object without any of them fits."""
+        if self.is_flat and isinstance(schema, Mapping) and schema.get("type") == "object" and schema.keys() <= _OPEN:
+            self._named = _mapping(schema.get("properties"))
 
     def errors(self, value: Any) -> list[Issue]:
         """The errors of the value, with pointers relative to it; `[]` if it fits.
 
         Frozen and lazy collections of the state count as the plain ones they stand for.
         """
+        if self._named is not None and isinstance(value, dict) and self._named.keys().isdisjoint(value):
+            return []
         if self._validator is None:
             return [] if _accepted(value, self.schema) else _first(_check(value, self.schema, "", 0))
         return _first(_by_library(self._validator, value, self.schema))

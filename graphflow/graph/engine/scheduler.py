@@ -257,7 +257,7 @@ class Scheduler:
             return
         ctx.close_blocks()  # before the tick: its blocks end before `node.end`
         try:
-            if joins_many(run.plan, run.machine, number):
+            if frame.parent >= 0 and joins_many(run.plan, run.machine, number):
                 await run.feed_apart(tick)
             else:
                 run.feed(tick)

@@ -64,8 +64,8 @@ class StateBound:
             total += size_of(branch.out, most)
         if (opened := fields.get("opened")) is not None and opened.items is not None:
             total += size_of(opened.items, most)
-        if fields.get("input") is not None:
-            total += size_of(fields["input"], most)
+        if given := fields.get("input"):
+            total += size_of(given, most)
         for operation in (change.operations or {}).values():
             if operation is not None and operation.result is not None:
                 total += size_of(operation.result, most)
