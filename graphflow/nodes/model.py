@@ -175,7 +175,7 @@ async def call_model(
     if provider_key is None:
         provider_key, model = model_of(ctx, document, {} if model is None else {"model": model})
     asked = [HumanMessage(content=messages)] if isinstance(messages, str) else list(messages)
-    request = messages_of({"messages": asked}, ctx, (), ())
+    request, plain = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
     ctx.offered = (ctx.offered or frozenset()) | offered.keys()
     given = defaults_of(ctx, document, options)
@@ -188,7 +188,7 @@ async def call_model(
         speech = DeltaEmitter(ctx, "content" if shown else "hidden", show_reasoning=True, summary=False)
         spoken = ModelStream(ctx, opened, offered.get, speech, shows_calls=shown, key=key)
         spoken.begin()
-        done = await spoken.hear(request, [tool.spec for tool in offered.values()], chosen)
+        done = await spoken.hear(request, [tool.spec for tool in offered.values()], chosen, plain=plain)
         if shown:
             ctx.close_blocks()  # the next call's text is a block of its own
         if form.schema is not None and not done.message.tool_calls:

@@ -20,6 +20,7 @@ from graphflow.content import (
     media_of,
 )
 from graphflow.errors import NodeFailed
+from graphflow.graph.core.immutable import ListView
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
@@ -100,11 +101,47 @@ def options_of(given: Mapping[str, Any], defaults: ChatOptions, has_tools: bool,
     return msgspec.structs.replace(defaults, **changes) if changes else defaults
 
 
+class ReadConversation:
+    """A conversation as models get it. Where it has only grown since the last call, only what is new in it is looked at."""
+
+    __slots__ = ("_source", "messages", "plain")
+
+    def __init__(self) -> None:
+        self._source: ListView | None = None
+        self.messages: list[Message] = []
+        """Without partial ones."""
+        self.plain = True
+        """Whether all of it is text: no media, no references."""
+
+    def read(self, source: Sequence[Any], known: Sequence[Any]) -> None:
+        """Reads on.
+
+        Args:
+            known: where a message in the OpenAI form finds the calls that it refers to.
+        """
+        new: Sequence[Any] | None = None
+        if type(source) is ListView and self._source is not None:
+            new = source.since(self._source)
+        if new is None:
+            self.messages, self.plain, new = [], True, source
+        self._source = source if type(source) is ListView else None
+        for message in new:
+            kind = type(message)
+            if kind not in MESSAGE_TYPES:
+                message = from_wire(message, known)
+                kind = type(message)
+            if kind is AIMessage and message.status is not None and message.status in PARTIAL:
+                continue
+            if type(message.content) is not str or (kind is HumanMessage and message.references):
+                self.plain = False
+            self.messages.append(message)
+
+
 def messages_of(
     given: Mapping[str, Any], ctx: NodeRun, tools: Sequence[Tool], closed: Sequence[ToolMessage]
-) -> list[Message]:
+) -> tuple[list[Message], bool]:
     """The request's messages: the system prompt, the conversation, results of calls that were open, and a prompt as the
-    last user turn.
+    last user turn; and whether all of them are text.
     """
     prompt = given.get("prompt")
     source = given.get("messages")
@@ -115,23 +152,17 @@ def messages_of(
     whole = source is conversation
     if whole and (runs := ctx.services.get("window_runs")) is not None:
         source = last_runs(source, runs)
+    read = ctx.memory.setdefault(ReadConversation, ReadConversation()) if whole else ReadConversation()
+    read.read(source, conversation)
     out: list[Message] = []
     if system := system_prompt(given.get("systemPrompt") or "", tools, given.get("output")):
         out.append(SystemMessage(content=system))
-    for message in source:
-        # Exact types, the most frequent first: the loop runs over the whole history for each call.
-        if (kind := type(message)) is not ToolMessage:
-            if kind not in MESSAGE_TYPES:
-                message = from_wire(message, conversation)
-                kind = type(message)
-            if kind is AIMessage and message.status is not None and message.status in PARTIAL:
-                continue
-        out.append(message)
+    out += read.messages
     if whole:
         out += closed
     if prompt:
         out.append(HumanMessage(content=prompt))
-    return out
+    return out, read.plain
 
 
 # --- references and media -------------------------------------------------------------------------

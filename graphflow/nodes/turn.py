@@ -14,7 +14,7 @@ from graphflow.graph.core.transcript import answer_open_calls
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import noted_tools
-from graphflow.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from graphflow.messages import AIMessage, Message, ToolCall, ToolMessage
 from graphflow.models.accumulator import Completion, TurnAccumulator
 from graphflow.models.chat_model import without_finish
 from graphflow.models.deltas import FallbackDelta, TextDelta, ThinkingDelta, ToolCallDelta
@@ -164,15 +164,19 @@ class ModelStream:
         """Counts the call, see `CallMeter.begin`."""
         self.meter = CallMeter.begun(self.ctx, self.model, self._key)
 
-    async def hear(self, messages: list[Message], tools: Sequence[ToolSpec], options: ChatOptions) -> Completion:
+    async def hear(
+        self, messages: list[Message], tools: Sequence[ToolSpec], options: ChatOptions, *, plain: bool
+    ) -> Completion:
         """The whole turn, after `begin`.
+
+        Args:
+            plain: all messages are text.
 
         Raises:
             ModelError: the call failed; `heard` holds what arrived until then.
         """
         ctx, heard, speech, model = self.ctx, self.heard, self.speech, self.model
-        # A list, which is made faster than `any` asks: this looks at the whole conversation for each call.
-        if [m for m in messages if type(m.content) is not str or (type(m) is HumanMessage and m.references)]:
+        if not plain:
             messages = await with_media(messages, ctx, model)
         ids = CallIds(ctx, messages, recorded=True)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
@@ -268,10 +272,10 @@ class ModelTurn:
         # Before the request is built: providers refuse a conversation with an unanswered call.
         if self.last:
             await self._close_open_calls()
-        messages = messages_of(self.given, ctx, self.noted, self.closed)
+        messages, plain = messages_of(self.given, ctx, self.noted, self.closed)
         # From here on a cancel or a time-out keeps what was said so far (E15).
         ctx.partial = self.partial
-        return await self._out(await self.spoken.hear(messages, self.tools, self.options))
+        return await self._out(await self.spoken.hear(messages, self.tools, self.options, plain=plain))
 
     def partial(self, status: str) -> AIMessage | None:
         """The part of the message that was shown; `None` when nothing was (E15)."""

@@ -37,7 +37,7 @@ class Run:
 
     __slots__ = (
         "_wake", "cause", "clock", "closed", "epoch", "error", "events", "failure", "feed", "feed_apart", "ids", "journal", "lease", "lineage",
-        "machine", "pending", "plan", "resting", "room", "services", "thread_id", "usage", "used",
+        "machine", "memory", "pending", "plan", "resting", "room", "services", "thread_id", "usage", "used",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,8 @@ class Run:
         self.plan, self.machine, self.thread_id = plan, machine, thread_id
         self.clock, self.ids, self.journal, self.room = clock, ids, journal, room
         self.services: Mapping[str, Any] = {} if services is None else services
+        self.memory: dict[Any, Any] = {}
+        """See `UsageMeter.memory`."""
         self.epoch, self.lineage = epoch, lineage
         plan_events = PlanEvents.of(plan, machine, thread_id)
         self.events = EventEmitter(

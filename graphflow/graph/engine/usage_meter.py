@@ -57,6 +57,11 @@ class UsageMeter(Context):
         """The thread as it is: for those who must know whose run this is."""
         return self._run.machine
 
+    @property
+    def memory(self) -> dict[Any, Any]:
+        """What built-in nodes remember from one node run to the next; gone with the epoch, so that only speed depends on it."""
+        return self._run.memory
+
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
         self.facts = {**(self.facts or {}), **facts}
