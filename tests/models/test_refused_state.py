@@ -60,16 +60,25 @@ CASES: dict[str, tuple[str, str, list[Message], list[bytes], str]] = {
         "openrouter", "anthropic/claude-sonnet-4.5",
         thread("openrouter", "anthropic/claude-sonnet-4.5", {"reasoning_details": [{"type": "reasoning.encrypted", "data": SECRET}]}),
         [delta(content="Sunny."), delta("stop"), DONE],
-        "Provider returned error: messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
     ),
 }  # fmt: skip
+
+
+def error_body(why: str, *, gateway: bool) -> bytes:
+    """As a service words it, or a gateway that passes it on: https://github.com/bytedance/deer-flow/issues/1790."""
+    error: dict[str, Any] = {"type": "error", "error": {"message": why, "type": "invalid_request_error"}}
+    if gateway:
+        raw = {"raw": json.dumps(error), "provider_name": "Somebody"}
+        error = {"error": {"message": "Provider returned error", "code": 400, "metadata": raw}}
+    return json.dumps(error).encode()
 
 
 def refusing(why: str, turn: list[bytes], *, when: Callable[[bytes], bool]) -> Answer:
     async def answer(connection: Connection) -> None:
         if when(connection.request.body):
-            error = {"type": "error", "error": {"message": why, "type": "invalid_request_error"}}
-            await body(400, json.dumps(error).encode())(connection)
+            gateway = b'"anthropic/' in connection.request.body
+            await body(400, error_body(why, gateway=gateway))(connection)
         else:
             await stream(*turn)(connection)
 
@@ -139,3 +148,26 @@ async def test_any_other_refusal_is_the_error_that_it_is(protocol: str) -> None:
 def test_every_wording_has_its_source_and_date() -> None:
     for row in STATE_REFUSALS:
         assert row.source.startswith("https://") and len(row.checked) == len("2026-01-01"), row
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ('{"error":{"message":"tools.0.name: too long","type":"invalid_request_error"}}', "tools.0.name: too long"),
+        ({"error": {"message": "tools.0.name: too long"}}, "tools.0.name: too long"),
+        ("upstream timed out sk-secret-0123456789", "upstream timed out ***"),
+        ('{"error":{"message":"outer","metadata":{"raw":"{}"}}}', "outer"),
+        ("", ""),
+        (None, ""),
+        (7, ""),
+    ],
+)
+async def test_what_the_service_behind_a_gateway_said_is_in_the_error(raw: Any, told: str) -> None:
+    """Without it the error says "Provider returned error" and no more."""
+    error = {"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}}
+    async with raw_server(body(400, json.dumps(error).encode())) as server:
+        client = opened("openai", "openrouter", "a/b", server.url)
+        with pytest.raises(ModelError) as caught:
+            await complete(client, [HumanMessage(content="?")])
+        await client.aclose()
+    assert caught.value.detail["excerpt"] == "Provider returned error" + (f": {told}" if told else "")

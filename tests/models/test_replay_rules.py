@@ -281,7 +281,7 @@ async def test_a_signature_does_not_go_with_arguments_that_it_was_not_made_for(o
         said = await loop(model, [*ASK], 1)
         message = said[1]
         assert isinstance(message, AIMessage)
-        for written, signature in (('{"city":"Oslo"}', FILLER), ('{"city":"Paris"}', "sig-A")):
+        for written, signature in (('{"city": "Oslo"}', FILLER), ('{"city": "Paris"}', "sig-A")):
             edited = msgspec.structs.replace(message.tool_calls[0], arguments=written)
             said[1] = msgspec.structs.replace(message, tool_calls=(edited,))
             await loop(model, said, 1)

@@ -54,7 +54,7 @@ class StateCollector:
         replay = self._replay
         for position, content in sorted(self._calls.items()):
             if "extra_content" in replay.call_fields and content:
-                signed = {"extra_content": content, SIGNED: fingerprint(arguments[position] or "{}")}
+                signed = {"extra_content": content, SIGNED: fingerprint(arguments[position])}
                 out.append(StateDelta(replay.stamped(signed), position))
         data: dict[str, Any] = {}
         if items := self._details.items():

@@ -207,7 +207,7 @@ def _said(body: bytes) -> _Said:
         return _Said("")
 
 
-def _said_in(payload: Any) -> _Said:
+def _said_in(payload: Any, *, passed_on: bool = True) -> _Said:
     # Gemini's compatible endpoint wraps its errors in a list.
     if isinstance(payload, list) and payload:
         payload = payload[0]
@@ -218,8 +218,23 @@ def _said_in(payload: Any) -> _Said:
         return _Said(inner, *_kind(payload))
     if not isinstance(inner, dict):
         return _Said(_text(inner))
-    text = inner.get("message") or inner.get("msg") or inner.get("detail") or ""
-    return _Said(_text(text), *_kind(inner), _delay_s(inner))
+    text = _text(inner.get("message") or inner.get("msg") or inner.get("detail") or "")
+    kind, status = _kind(inner)
+    if passed_on and (upstream := _upstream(inner)) is not None:
+        text, kind = ": ".join(filter(None, (text, upstream.text))), f"{kind} {upstream.kind}".strip()
+    return _Said(text, kind, status, _delay_s(inner))
+
+
+def _upstream(error: Mapping[str, Any]) -> _Said | None:
+    """What the service behind a gateway said: of its own OpenRouter says no more than "Provider returned error"."""
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if isinstance(raw, str) and raw.strip():
+        try:
+            return _said_in(read_json(raw.encode("utf-8", "replace")), passed_on=False)
+        except (ValueError, RecursionError):
+            return _Said(raw[:_READ])
+    return _said_in(raw, passed_on=False) if isinstance(raw, dict) else None
 
 
 def _delay_s(error: Mapping[str, Any]) -> float | None:

@@ -126,7 +126,7 @@ async def test_arguments_that_a_person_edited_go_without_the_signature_of_the_ot
         said = await loop(model, ASK, 1)
         message = said[2]
         assert isinstance(message, AIMessage)
-        for written, signature in (('{"city": "Oslo"}', FILLER), ('{ "city" : "Paris" }', "sig-A")):
+        for written, signature in (('{"city": "Oslo"}', FILLER), ('{"city":"Paris"}', "sig-A")):
             edited = msgspec.structs.replace(message.tool_calls[0], arguments=written)
             calls = (edited, *message.tool_calls[1:])
             said[2] = msgspec.structs.replace(message, tool_calls=calls)
