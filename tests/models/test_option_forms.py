@@ -265,7 +265,7 @@ async def test_a_silent_thinker_is_not_asked_again(open_client: OpenClient, paus
         await connection.head()
         await connection.hang()
 
-    limits = Limits(first_data_s=0.05, idle_s=60, total_s=120, max_retries=2)
+    limits = Limits(first_data_s=1, idle_s=60, total_s=120, max_retries=2)
     async with raw_server(thinks) as server:
         heard = await hear(open_client(server.url, limits=limits))
         assert len(server.requests) == 1

@@ -136,6 +136,7 @@ async def test_the_log_has_each_attempt_and_the_fallback(tmp_path: Path, capsys:
         await load_graph(AGENT, settings=settings).run({"query": "hi"})
     lines = [line for line in capsys.readouterr().err.splitlines() if "model." in line]
     found = [(line.split("model.")[1].split()[0], "model=m-one" in line) for line in lines]
+    assert all("traceId=" in line and "stage=" in line for line in lines), "each line names the run and the node"
     assert found == [("request", True), ("failed", True), ("fallback", True), ("request", False), ("response", False)]
 
 

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from graphflow.models.environment import environment
+from graphflow.models.logs.call_context import call_context
 
 
 def model_logger() -> Any:
@@ -25,8 +26,10 @@ def model_logger() -> Any:
 
 
 def notice(event: str, **facts: Any) -> None:
-    """A warning about something odd that did not fail the call."""
-    model_logger().warning(event, **facts)
+    """A warning about something odd that did not fail the call; it names the run and the node, as all lines do."""
+    context = call_context()
+    named = {} if context is None else {"traceId": context.trace_id, "stage": context.stage}
+    model_logger().warning(event, **facts, **named)
 
 
 @functools.lru_cache(maxsize=4)
