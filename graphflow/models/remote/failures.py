@@ -47,6 +47,8 @@ _RATE_KINDS = ("rate_limit", "ratelimit", "too_many_requests", "throttl")
 
 _LEARNED = 8
 """Keys that were replaced a while ago are in no answer any more."""
+_RUN = 8
+"""Characters of a secret in a row that are masked; fewer occur in ordinary words, and providers show the last four on purpose."""
 _SCHEMES = frozenset({"basic", "bearer", "token"})
 """Words that may precede the secret in an `Authorization` header."""
 
@@ -58,13 +60,19 @@ class Masker:
         """`secrets` are values that this client sent (the key, header values)."""
         self._given = tuple(secrets)
         self._learned: tuple[str, ...] = ()
-        self._secrets = _longest_first(self._given)
+        self._know(self._given)
 
     def learn(self, secret: str) -> None:
         """Masks this value too from now on; of values that follow each other the newest few are known."""
         if secret not in self._learned:
             self._learned = (*self._learned[1 - _LEARNED :], secret)
-            self._secrets = _longest_first((*self._given, *self._learned))
+            self._know((*self._given, *self._learned))
+
+    def _know(self, secrets: Sequence[str]) -> None:
+        self._secrets = _longest_first(secrets)
+        # Words and addresses in a header are no secrets in part: every URL in an error would be masked.
+        whole = [s for s in self._secrets if len(s) >= _RUN and "://" not in s and " " not in s]
+        self._runs = frozenset(s[at : at + _RUN] for s in whole for at in range(len(s) - _RUN + 1))
 
     def __call__(self, text: str | bytes, *, cut: bool = False) -> str:
         """An excerpt of `text`; `cut` says that the provider's text went on, and may break off inside a secret."""
@@ -73,11 +81,30 @@ class Masker:
             said = said.decode("utf-8", "replace")
         for secret in self._secrets:
             said = said.replace(secret, MASK)
+        said = self._without_runs(said)
         if cut:
             said = self._without_head(said)
         said = " ".join(whole_characters(said).split())
         # Masked before the last cut, so that a secret at the edge isn't shown in half.
         return (mask_cut(said) if cut else mask_text(said))[:EXCERPT_CHARACTERS]
+
+    def _without_runs(self, text: str) -> str:
+        """`text` without longer pieces of a secret: a provider that quotes all but the end of a key shows the key."""
+        if not self._runs:
+            return text
+        out: list[str] = []
+        at = begin = 0
+        while at <= len(text) - _RUN:
+            if text[at : at + _RUN] not in self._runs:
+                at += 1
+                continue
+            end = at + _RUN
+            # Each further character that still belongs to a run.
+            while end < len(text) and text[end - _RUN + 1 : end + 1] in self._runs:
+                end += 1
+            out += (text[begin:at], MASK)
+            at = begin = end
+        return "".join((*out, text[begin:]))
 
     def _without_head(self, text: str) -> str:
         """`text` without an end that begins one of the secrets: nothing would recognize it any more."""
