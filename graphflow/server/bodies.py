@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -32,7 +34,8 @@ INLINE_BYTES = 64 * 1024
 """A larger body is parsed in a thread: beside the time that it takes, a thread costs nothing."""
 
 M = TypeVar("M", bound="JsonBody")
-Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+Name = Annotated[Text, Field(min_length=1)]
 """Of what is looked up, or made by `id_rule`. Without U+0000, which not every store can look for."""
 Id = Annotated[Name, Field(max_length=256)]
 EventFamily = Literal["contract", "graph"]
@@ -110,8 +113,8 @@ class QueryBody(StartsRun):
     """`POST /api/query`."""
 
     message: str = Field(min_length=1, description="What the user says.")
-    chat_id: str | None = Field(None, description="The thread; a new one when absent.")
-    agent_key: str | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
+    chat_id: Text | None = Field(None, description="The thread; a new one when absent.")
+    agent_key: Text | None = Field(None, description="Absent: the chat's own; `auto`: the first by key.")
     role: Literal["user", "assistant", "system", "developer"] = "user"
     """Who speaks, readable as `input.role`. Default: `user`."""
     references: list[Reference] | None = Field(None, max_length=MOST_LISTED)
@@ -188,7 +191,7 @@ class SubmitBody(JsonBody):
     request_id: Id | None = None
     """An id of the client, returned in `request.submit`. The same request again within 24 hours gets the same answer; another
     body is 409 `request_id_reused`."""
-    view_id: str | None = None
+    view_id: Text | None = None
     """The view in which the person answered; passed on in `request.submit`."""
 
 
@@ -381,8 +384,12 @@ def parse(model: type[M], data: bytes) -> M:
     """
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid({"body": f"not valid JSON: {error}"}) from None
+    except RecursionError:
+        raise invalid({"body": f"nested deeper than {DEPTH} levels"}) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        wide = _infinite_number(data)
+        rule = f"not valid JSON: {error}" if wide is None else f"{wide} is larger than a double can be; send it as text"
+        raise invalid({"body": rule}) from None
     if not isinstance(value, dict):
         raise invalid({"body": f"must be a JSON object, not {shown(value)}"})
     # Checked before pydantic and every later reader, which recurse.
@@ -398,7 +405,23 @@ def parse(model: type[M], data: bytes) -> M:
             raise invalid(
                 {"body": f"{count:,} of its values break their rules; send some of them to see which"}
             ) from None
-        raise invalid(fields_of(error.errors())) from None
+        raise invalid(fields_of(error.errors(), model)) from None
+
+
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+_EXPONENT = re.compile(rb"-?\d[\d.]*+[eE]\+?\d++")
+
+
+def _infinite_number(data: bytes) -> str | None:
+    """The first number of a JSON text that no double holds."""
+    for match in _EXPONENT.finditer(_TEXT.sub(b'""', data)):
+        written = match[0].decode()
+        try:
+            if math.isinf(float(written)):
+                return "the number " + (written if len(written) <= 40 else written[:39] + "…")
+        except ValueError:
+            return None  # `1.2.3e4`: that is what is wrong
+    return None
 
 
 def _parse_large(model: type[M], data: bytes, most: int) -> M:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -19,9 +19,11 @@ from graphflow.graph.definition.types import json_type, show
 from graphflow.json_data import encode_json
 from graphflow.public_text import public_text, public_value
 from graphflow.server.public_failures import public_error
+from graphflow.suggestions import choose
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
+    from pydantic import BaseModel
 
 STATUS: dict[str, int] = {
     "invalid_input": 400,
@@ -182,11 +184,15 @@ _VALUELESS = frozenset({"missing", "extra_forbidden", "string_too_short", "strin
 """Errors whose value is absent, or says no more than the rule."""
 
 
-def fields_of(errors: Sequence[Any]) -> dict[str, str]:
+def fields_of(errors: Sequence[Any], model: type[BaseModel] | None = None) -> dict[str, str]:
     """The errors of pydantic as `{field: message}`; the place is the wire name, nested ones with dots.
 
     For a field that may have several forms, the first form's error is given.
+
+    Args:
+        model: of the whole body; of an unknown field the hint then names those that there are.
     """
+    unknown = sum(error["type"] == "extra_forbidden" for error in errors)
     out: dict[str, str] = {}
     for error in errors:
         parts = (str(part) for part in error["loc"] if part not in ("body", "query", "path", "header"))
@@ -195,8 +201,33 @@ def fields_of(errors: Sequence[Any]) -> dict[str, str]:
         rule = _RULES.get(error["type"], "is not valid").format_map(error.get("ctx", {}))
         if error["type"] == "extra_forbidden" and name in QUERY_FIELDS:
             rule = f"unknown field: it is called {QUERY_FIELDS[name]!r} now"
+        # Each hint compares the name with all fields.
+        elif error["type"] == "extra_forbidden" and unknown <= _MOST_HINTS:
+            known = _fields_at(model, [part for part in error["loc"] if isinstance(part, str)][:-1])
+            rule = f"{rule}; {choose(place[-1], known)}" if known else rule
         out.setdefault(name, rule if error["type"] in _VALUELESS else f"{rule}, not {shown(error['input'])}")
     return out
+
+
+_MOST_HINTS = 20
+
+
+def _fields_at(model: Any, names: Sequence[str]) -> list[str]:
+    """The wire names of the fields of the object at a place; none if only the value tells its form."""
+    for name in names:
+        fields = getattr(model, "model_fields", {})
+        found = next((field for key, field in fields.items() if name in (key, field.alias)), None)
+        models = [] if found is None else list(_models_in(found.annotation))
+        model = models[0] if len(models) == 1 else None
+    return [field.alias or key for key, field in getattr(model, "model_fields", {}).items()]
+
+
+def _models_in(form: Any) -> Iterator[Any]:
+    """The models in the form of a field: `Reference` in `list[Reference] | None`."""
+    if hasattr(form, "model_fields"):
+        yield form
+    for part in get_args(form):
+        yield from _models_in(part)
 
 
 def shown(value: Any) -> str:

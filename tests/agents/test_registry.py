@@ -14,6 +14,7 @@ import pytest
 from graphflow.agents.registry import AgentRegistry
 from graphflow.agents.reload import AgentChanges
 from graphflow.errors import AgentNotFound
+from graphflow.nodes.kinds import NodeKinds
 from tests.agents.fakes import PROVIDERS, TOOLS, FakeKinds
 from tests.patience import PATIENCE_S
 
@@ -213,6 +214,28 @@ def test_a_reference_to_an_agent_that_does_not_exist_is_an_error(folder, registr
     registry.reload()
     [refused] = registry.invalid()
     assert refused.errors[0].pointer.startswith("/nodes/ask/")
+
+
+@pytest.mark.parametrize(
+    ("key", "message", "hint"),
+    [
+        ("inner", "graph 'inner' has errors of its own", "correct that document first"),
+        ("fine@7", "graph 'fine' has no version '7'", "write 'fine' for its newest version"),
+        ("inne", "no graph is named 'inne'", "one of fine, inner, outer"),
+    ],
+)
+def test_a_graph_that_can_not_be_taken_is_reported_with_the_reason(folder, key, message, hint):
+    """Of one that is there, but broken, the error said that there is none, and listed it."""
+    registry = AgentRegistry(
+        folder, kinds=lambda agents: NodeKinds(agents=agents), providers=PROVIDERS, tools=lambda: TOOLS
+    )
+    write(folder, "inner", plain(temprature=1))
+    write(folder, "fine", plain())
+    write(folder, "outer", calling(key))
+    registry.reload()
+    (issue,) = next(refused for refused in registry.invalid() if refused.key == "outer").errors
+    assert issue.message == message
+    assert str(issue.hint).startswith(hint)
 
 
 @pytest.mark.parametrize("refer", [calling, delegating])

@@ -265,6 +265,8 @@ def test_a_closed_schema_of_a_root_is_held_and_types_its_bare_paths():
         ("state.steps[7]", "has 2 items, so there is no [7]"),
         ("out.text.more", "out.text is str, so it has no 'more'"),
         ("state.messages.content", "take an item"),
+        ("state.steps[dyn(0.5)]", "its items have whole numbers, not 0.5: write int(…) around the index"),
+        ("out[size(state.steps)] == 1", "out has no 2; it has"),
         ("1 / (state.count - 3) > 0", "divide by zero"),
         ("out.text + 1", "No matching overloads"),
         ("size(out.score)", "needs a list, a map or text, not int"),

@@ -9,6 +9,7 @@ import pytest
 
 from graphflow import Context, Goto, Graph, MemoryCheckpointer, SqliteCheckpointer, ToolResult, load_graph, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.errors import GraphflowError
 from graphflow.runtime.result import RunResult
 from graphflow.testing import ScriptedModel
 from tests.runtime.conftest import Compile
@@ -199,3 +200,39 @@ async def test_the_question_about_a_cut_off_write_names_the_step_or_the_call(tmp
     else:
         assert asked.payload["step"] == "save"
         assert "Whether the write 'save' of node 'work_' happened before it was cut off" in asked.payload["message"]
+
+
+def deep() -> list[Any]:
+    out: list[Any] = []
+    for _ in range(10_000):
+        out = [out]
+    return out
+
+
+@pytest.mark.parametrize("place", ["the input", "`params`"])
+async def test_what_is_nested_too_deeply_is_refused_by_its_place(place: str) -> None:
+    document = {"graphflow": "1", "start": "s", "nodes": {"s": {"ask": {"message": "'?'"}}}}
+    app = load_graph(document, checkpointer=MemoryCheckpointer())
+    given = {"query": "x", "a": deep()} if place == "the input" else "x"
+    with pytest.raises(GraphflowError) as caught:
+        await app.run(given, "t", params={"a": deep() if place == "`params`" else 1})
+    assert caught.value.code == "invalid_input"
+    assert caught.value.message.startswith(f"{place}: a value of type dict contains itself, or is nested too deeply")
+
+
+@pytest.mark.parametrize("key", ["kept", "log", "map"])
+async def test_a_write_that_is_nested_too_deeply_fails_by_its_state_key(key: str) -> None:
+    properties = {
+        "kept": {},
+        "log": {"type": "array", "x-reducer": "append", "default": []},
+        "map": {"type": "object", "x-reducer": "merge", "default": {}},
+    }
+    graph = Graph({"properties": properties})
+
+    @graph.node(next="end")
+    def write(state: Any, ctx: Any) -> dict[str, Any]:
+        return {key: {"a": deep()} if key == "map" else [deep()]}
+
+    failed = await graph.compile(checkpointer=MemoryCheckpointer()).run("x", "t")
+    assert failed.error is not None
+    assert failed.error["message"].startswith(f"state key {key!r}: a value of type list contains itself")

@@ -13,11 +13,13 @@ import pytest
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from graphflow.errors import DefinitionError, GraphflowError
+from graphflow.server import bodies as bodies_module
 from graphflow.server.app import create_app
 from graphflow.server.auth import parse_tokens
-from graphflow.server.bodies import QueryBody, ResumeBody, SubmitBody, parse
+from graphflow.server.bodies import JsonBody, QueryBody, ResumeBody, SubmitBody, parse
 from graphflow.server.run import make_server
 from tests.campaign import size
 from tests.patience import PATIENCE_S
@@ -117,6 +119,29 @@ async def test_a_wrong_field_is_named(client: httpx.AsyncClient) -> None:
             "maxSteps: unknown field: it is called 'maxRounds' now",
         ),
         ("POST", "/api/query", b'{"message":', "body: not valid JSON"),
+        (
+            "POST",
+            "/api/query",
+            b'{"message":"9e999","params":{"a":-1E+400}}',
+            "body: the number -1E+400 is larger than a double can be; send it as text",
+        ),
+        ("POST", "/api/query", b"[" * 5_000, "body: nested deeper than 64 levels"),
+        ("POST", "/api/query", b'{"params":%s}' % (b"[" * 5_000 + b"]" * 5_000), "body: nested deeper than 64 levels"),
+        (
+            "POST",
+            "/api/query",
+            b'{"message":"x","mesage":1}',
+            "mesage: unknown field; did you mean 'message'? one of agentKey,",
+        ),
+        ("POST", "/api/query", b'{"message":"x","zzzz":1}', "zzzz: unknown field; one of agentKey, background,"),
+        (
+            "POST",
+            "/api/query",
+            b'{"message":"x","references":[{"id":"a","ulr":1}]}',
+            "references.0.ulr: unknown field; did you mean 'url'?",
+        ),
+        ("POST", "/api/threads/t/fork", b'{"zzzz":1}', "zzzz: unknown field; one of checkpointId, effects, threadId"),
+        ("POST", "/api/query", b'{"message":"x","chatId":"a\\u0000"}', "chatId: must not hold the character U+0000"),
         ("POST", "/api/query", b'{"message":"x","messge":"y","message":"z"}', "message: given twice in one object"),
         (
             "POST",
@@ -167,6 +192,19 @@ async def test_the_character_that_postgresql_can_not_hold_is_refused_by_its_fiel
     submit = {"chatId": "c", "runId": "\0", "toolId": "t", "payload": "\0 may stand here"}
     refused = await client.post("/api/submit", json=submit)
     assert refused.status_code == 400 and set(refused.json()["data"]["fields"]) == {"runId"}
+
+
+def test_every_id_and_key_of_a_body_refuses_that_character() -> None:
+    """PostgreSQL refuses it too, but can't name the field."""
+    bodies = [
+        model for model in vars(bodies_module).values() if isinstance(model, type) and issubclass(model, JsonBody)
+    ]
+    names = [(model, name) for model in bodies for name in model.model_fields if name.endswith(("_id", "_key"))]
+    assert len(names) > 10
+    for model, name in names:
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate({model.model_fields[name].alias or name: "a\0b"})
+        assert "string_pattern_mismatch" in {error["type"] for error in caught.value.errors()}, (model, name)
 
 
 @pytest.mark.parametrize(

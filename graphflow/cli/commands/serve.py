@@ -26,6 +26,14 @@ def serve(
 ) -> None:
     """Serve all agents over HTTP. Changed files are reloaded; no configuration is needed."""
     root, flags = _project(folder)
+    # Named here: further in, an empty value is that of a setting, and where it came from is hidden with it.
+    for option, given in (("--token", token or ()), ("--host", () if host is None else (host,))):
+        if not all(map(str.strip, given)):
+            stop(
+                exits.USAGE,
+                f"{option} is empty",
+                hint=f"give it a value, or leave {option} out; is a variable not set?",
+            )
     # None keeps what the environment and the files say; an empty list would open the server.
     tokens = ",".join(token) if token else None
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)

@@ -281,7 +281,7 @@ class StateSchema:
                 known = ", ".join(sorted(self.channels)) or "none"
                 raise StateError(f"{key!r} is not a state key; the schema has {known}", key=key)
             if channel.reduce == "replace":
-                frozen = update.sets[key] = freeze(channel.taken(value))
+                frozen = update.sets[key] = freeze(channel.taken(value), channel.key)
                 size += self._sizes.value(key, frozen)
                 continue
             if key in replace:
@@ -381,7 +381,7 @@ def _replace(channel: Channel, value: Any, update: Update) -> None:
     if channel.is_log:
         update.logs[channel.key] = [("*", [_item(channel, v) for v in value])]
     else:
-        update.sets[channel.key] = freeze(value)
+        update.sets[channel.key] = freeze(value, channel.key)
 
 
 def _item(channel: Channel, value: Any, known: Any = ()) -> Any:
@@ -404,7 +404,7 @@ def _list(channel: Channel, value: Any) -> Sequence[Any]:
 
 def _reduce_append(channel: Channel, old: Any, value: Any, update: Update) -> None:
     given = _list(channel, value)
-    items = given if FROZEN.issuperset(map(type, given)) else freeze(list(given))
+    items = given if FROZEN.issuperset(map(type, given)) else freeze(list(given), channel.key)
     if items:
         update.logs[channel.key] = [("+", item) for item in items]
 
@@ -450,7 +450,7 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
 def _reduce_merge(channel: Channel, old: Any, value: Any, update: Update) -> None:
     if not isinstance(value, Mapping):
         raise StateError(f"state key {channel.key!r} (merge) takes an object, not {excerpt_of(value)}", key=channel.key)
-    update.merges[channel.key] = {k: freeze(v) for k, v in value.items()}
+    update.merges[channel.key] = {k: freeze(v, channel.key) for k, v in value.items()}
 
 
 def _number(channel: Channel, value: Any) -> Any:

@@ -225,8 +225,11 @@ def fold(items: list[Any], entry: LogEntry) -> None:
             items[:] = entry[1]
 
 
-def freeze(value: Any) -> Any:
+def freeze(value: Any, key: str | None = None) -> Any:
     """The value with every dict and list in it frozen; a frozen value comes back as itself.
+
+    Args:
+        key: the state key that it is written to, for the message.
 
     Raises:
         StateError: it contains itself, or is nested too deeply to be looked through.
@@ -237,8 +240,9 @@ def freeze(value: Any) -> Any:
     try:
         return _frozen(value, kind)
     except RecursionError:
+        place = f"state key {key!r}: " if key is not None else ""
         raise StateError(
-            f"a value of type {kind.__name__} contains itself, or is nested too deeply; keep references by id instead"
+            f"{place}a value of type {kind.__name__} contains itself, or is nested too deeply; keep references by id instead"
         ) from None
 
 

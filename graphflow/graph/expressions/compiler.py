@@ -247,7 +247,8 @@ def _index_issues(outline: Outline, step: Index, environment: Environment) -> li
         return list(error.errors)
     if kind in ("int", "uint", "string", "dyn"):
         return []
-    return [_issue(outline.text, f"an index is a whole number or a key, not {kind}", step.outline.root.start)]
+    hint = f"write int({step.text})" if kind == "double" else None
+    return [_issue(outline.text, f"an index is a whole number or a key, not {kind}", step.outline.root.start, hint)]
 
 
 def _complaint(outline: Outline, rewritten: Rewritten, complaint: cel_library.Complaint) -> Issue:

@@ -130,14 +130,21 @@ def _explain(value: Any, shown: str, step: Any) -> str:
     if value is None:
         return f"{shown} is null, so it has no {step!r}"
     if isinstance(value, Mapping):
-        return f"{shown} has no {step!r}; it has {_listed(map(str, value))}"
+        what = f"; a key is text: string({step!r})" if isinstance(step, int | float) and str(step) in value else ""
+        return f"{shown} has no {_step(step)}; it has {_listed(map(str, value))}{what}"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         if isinstance(step, int):
             return f"{shown} has {len(value)} items, so there is no [{step}]"
-        return f"{shown} is a list, so it has no {step!r}; take an item: {shown}[0]"
+        if isinstance(step, float):
+            return f"{shown} is a list, and its items have whole numbers, not {step!r}: write int(…) around the index"
+        return f"{shown} is a list, so it has no {_step(step)}; take an item: {shown}[0]"
     if _has_fields(value):
         return f"{shown} has no {step!r}; it has {_listed(map(_camel, _field_names(type(value))))}"
     return f"{shown} is {type(value).__name__}, so it has no {step!r}"
+
+
+def _step(step: Any) -> str:
+    return str(step).lower() if isinstance(step, bool) else repr(step)
 
 
 def _camel(name: str) -> str:

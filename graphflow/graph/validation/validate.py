@@ -146,8 +146,7 @@ class _Compiler:
             return None
         data = self._kinds.graph(key)
         if data is None:
-            hint = choose(key, _keys(self._kinds), none="a graph's key is its file name under graphs/, without .json")
-            context.issue(pointer, f"no graph is named {key!r}", hint)
+            context.issue(pointer, *_absent(key, _keys(self._kinds)))
             return None
         found = self._known.get(key)
         if found is None:
@@ -230,6 +229,20 @@ def _by_place(
         key = graph if isinstance(graph, str) else place
         if key in subgraphs:
             yield place, subgraphs[key]
+
+
+def _absent(key: str, known: list[str]) -> tuple[str, str]:
+    """Why a graph can't be taken, and the next step."""
+    name, _, version = key.partition("@")
+    if name not in known:
+        none = "a graph's key is its file name under graphs/, without .json"
+        return f"no graph is named {key!r}", choose(key, known, none=none)
+    if version:
+        return f"graph {name!r} has no version {version!r}", f"write {name!r} for its newest version"
+    return (
+        f"graph {name!r} has errors of its own",
+        "correct that document first; its errors are reported under its name",
+    )
 
 
 def _keys(kinds: Kinds) -> list[str]:

@@ -16,7 +16,7 @@ from graphflow.capabilities import named
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
-from graphflow.errors import GraphflowError, ThreadBusy, check_size
+from graphflow.errors import GraphflowError, StateError, ThreadBusy, check_size
 from graphflow.events import ChatStart, RunStart
 from graphflow.graph.core.immutable import freeze
 from graphflow.graph.core.machine import Machine
@@ -94,11 +94,11 @@ def check_request(
         id=host.ids.new_id(),
         at=host.clock.now_ms(),
         run_id=run_id,
-        input=freeze(given),
+        input=_frozen(given, "the input"),
         limits={**plan.limits, **limits},
         before=tuple(request.interrupt_before),
         after=tuple(request.interrupt_after),
-        params=freeze(request.params),
+        params=_frozen(request.params, "`params`"),
         durability=request.durability,
         document=plan.digest,
         chosen=chosen,
@@ -230,3 +230,10 @@ def _begin(host: RunHost, executor: Executor, new: CheckedInput) -> None:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise GraphflowError(f"{name} is {value!r}; it is one of {', '.join(allowed)}", code="invalid_input")
+
+
+def _frozen(value: Any, what: str) -> Any:
+    try:
+        return freeze(value)
+    except StateError as error:
+        raise GraphflowError(f"{what}: {error.message}", code="invalid_input") from None
