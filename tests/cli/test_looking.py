@@ -158,9 +158,11 @@ def test_serve_refuses_other_machines_without_a_token(cli):
     assert done.code == 2 and "--token" in done.err
 
 
-def test_serve_refuses_an_empty_token(cli):
-    done = cli("serve", "--port", "0", "--token", "")
-    assert done.code == 2 and "server.tokens" in done.err and "none of them empty" in done.err
+@pytest.mark.parametrize("given", [("--token", ""), ("--token", " "), ("--token", "a", "--token", ""), ("--host", "")])
+def test_serve_refuses_an_empty_option_by_its_name(cli, given):
+    """The text said that "the flag for server.tokens is ***"."""
+    done = cli("serve", "--port", "0", *given)
+    assert done.code == 2 and f"{given[0]} is empty" in done.err and "server.tokens" not in done.err
 
 
 def test_help_loads_nothing_heavy(cli):
