@@ -161,9 +161,13 @@ async def test_claude_gets_each_of_several_blocks_back_in_its_place() -> None:
         said(1, type="text_delta", text="I look."),
         {"type": "content_block_stop", "index": 1},
     ]
-    called = [event | {"index": 3} if "index" in event else event for event in TURN[5:]]
+    redacted = [
+        {"type": "content_block_start", "index": 3, "content_block": {"type": "redacted_thinking", "data": "0paque"}},
+        {"type": "content_block_stop", "index": 3},
+    ]
+    called = [event | {"index": 4} if "index" in event else event for event in TURN[5:]]
     first = [TURN[0], *thinking("Let me ", "look.", signature="sig-A"), *words]
-    first += [*thinking("Paris", ", then.", signature="sig-B", index=2), *called]
+    first += [*thinking("Paris", ", then.", signature="sig-B", index=2), *redacted, *called]
     rule = strict.claude(("Let me look.", "sig-A"), ("Paris, then.", "sig-B"))
     async with raw_server(stream(*as_events(*first)), strict.strict(rule, *as_events(*TURN))) as server:
         model = library_model(server.url)
@@ -176,6 +180,7 @@ async def test_claude_gets_each_of_several_blocks_back_in_its_place() -> None:
         {"type": "thinking", "thinking": "Let me look.", "signature": "sig-A"},
         {"type": "text", "text": "I look."},
         {"type": "thinking", "thinking": "Paris, then.", "signature": "sig-B"},
+        {"type": "redacted_thinking", "data": "0paque"},
         {"type": "tool_use", "id": "call_a", "name": "look_up", "input": {"q": "x"}},
     ]
     assert second["messages"][2]["content"][0]["type"] == "tool_result"

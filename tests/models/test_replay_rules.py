@@ -15,6 +15,7 @@ from graphflow.models.profiles import PROFILES, Profile
 from graphflow.models.provider import Provider
 from graphflow.models.replay.replay import Replay, with_reasoning
 from graphflow.models.replay.rules import CALL_ID_RULES, ORDER_RULES, REPLAY_RULES
+from graphflow.models.replay.signed_arguments import fingerprint
 from graphflow.models.responses.model import ResponsesModel
 from tests.models import strict_providers as strict
 from tests.models.raw_server import DONE, call, delta, raw_server, stream
@@ -287,6 +288,11 @@ async def test_a_signature_does_not_go_with_arguments_that_it_was_not_made_for(o
             await loop(model, said, 1)
             google = sent(server)[0]["tool_calls"][0]["extra_content"]["google"]
             assert google == {"thought_signature": signature}
+
+
+def test_no_arguments_are_the_same_in_every_spelling() -> None:
+    """Some providers write `null` or nothing, which the message has as an object."""
+    assert fingerprint("") == fingerprint("null") == fingerprint("{}") != fingerprint('{"a":1}')
 
 
 def test_reasoning_that_is_shown_shorter_goes_back_as_it_was() -> None:

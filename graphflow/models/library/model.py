@@ -117,6 +117,8 @@ class AnyLlmModel(RemoteModel):
         # The SDK's sockets belong to the loop that opened them: on another one the first request would fail and be sent again.
         if self._client is None or self._loop is not loop:
             self._client, self._loop = _open_client(self._provider, self._limits), loop
+            if self._provider.key in CLAUDE_LIBRARY:
+                _keep_redacted(self._client)
             self._life = _closed_with_its_loop(self._client)
             await anext(self._life)
         return self._client
@@ -133,6 +135,23 @@ async def _closed_with_its_loop(client: Any) -> AsyncGenerator[None, None]:
             closing = close()
             if asyncio.iscoroutine(closing):
                 await closing
+
+
+def _keep_redacted(client: Any) -> None:
+    """Lets chunks carry the redacted thinking of Claude, which the library drops: without it the next request is refused."""
+    convert = getattr(client, "_convert_completion_chunk_response", None)
+    if convert is None:
+        return
+
+    def kept(event: Any, **options: Any) -> Any:
+        chunk = convert(event, **options)
+        # The end of a block names it too.
+        block: Any = getattr(event, "content_block", None) if getattr(event, "type", "").endswith("_start") else None
+        if getattr(block, "type", None) == "redacted_thinking" and chunk.choices:
+            chunk.choices[0].delta.extra_content = {"anthropic": {"redacted": block.data}}
+        return chunk
+
+    client._convert_completion_chunk_response = kept
 
 
 def _load(provider: Provider) -> None:

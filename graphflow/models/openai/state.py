@@ -23,8 +23,8 @@ class StateCollector:
         self._details = ReasoningItems()
         self._extra: dict[str, Any] = {}
         self._calls: dict[int, dict[str, Any]] = {}
-        self._blocks: list[tuple[str, int, int, int]] = []
-        """Signed thinking: the signature, and how many characters of reasoning, of text, and calls had come until then."""
+        self._blocks: list[tuple[dict[str, Any], int, int, int]] = []
+        """Of Claude: a block, and how many characters of reasoning, of text, and calls had come until then."""
 
     def details(self, items: list[Any]) -> None:
         """Takes `reasoning_details` of one chunk."""
@@ -36,7 +36,9 @@ class StateCollector:
             return
         given = content.get("anthropic")
         if isinstance(given, dict) and isinstance(given.get("signature"), str):
-            self._blocks.append((given["signature"], reasoned, said, calls))
+            self._blocks.append(({"type": "thinking", "signature": given["signature"]}, reasoned, said, calls))
+        elif isinstance(given, dict) and isinstance(given.get("redacted"), str):
+            self._blocks.append(({"type": "redacted_thinking", "data": given["redacted"]}, reasoned, said, calls))
         _merge(self._extra, content)
 
     def call(self, position: int, content: Any) -> None:
@@ -77,13 +79,20 @@ class StateCollector:
         """The blocks of the turn, as `anthropic.blocks` keeps them."""
         out: list[dict[str, Any]] = []
         thought = told = called = 0
-        for signature, reasoned_then, said_then, called_then in [*self._blocks, ("", reasoned, said, calls)]:
+        for block, reasoned_then, said_then, called_then in [*self._blocks, (None, reasoned, said, calls)]:
             # What came since the last block stands before this one: text first, then calls.
             if said_then > told:
                 out.append({"type": "text", "characters": said_then - told})
             out += [{"type": "tool_use"}] * (called_then - called)
-            if signature or reasoned_then > thought:
-                out.append({"type": "thinking", "characters": reasoned_then - thought, "signature": signature})
+            if reasoned_then > thought or (block is not None and block["type"] == "thinking"):
+                signed = (
+                    block
+                    if block is not None and block["type"] == "thinking"
+                    else {"type": "thinking", "signature": ""}
+                )
+                out.append(signed | {"characters": reasoned_then - thought})
+            if block is not None and block["type"] != "thinking":
+                out.append(block)
             thought, told, called = reasoned_then, said_then, called_then
         return out
 
