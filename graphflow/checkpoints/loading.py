@@ -12,7 +12,8 @@ from graphflow.checkpoints.event_log import announced_ids, is_announced, unannou
 from graphflow.checkpoints.record_decoder import (
     SLICE,
     Folded,
-    decode_body,
+    by_size,
+    decode_bodies,
     decode_snapshot,
     filling,
     first_read,
@@ -60,7 +61,9 @@ async def load_thread(
     if stored is None:
         return None
     # The state is the newest snapshot and the patches after it. Entries of lists are rows of their own and come last.
-    start = Folded(Machine(), {}) if stored.snapshot is None else decode_snapshot(stored.snapshot, thread_id)
+    start = Folded(Machine(), {})
+    if stored.snapshot is not None:
+        start = await by_size(len(stored.snapshot), decode_snapshot, stored.snapshot, thread_id)
     folded = await _folded(start, stored.records)
     wanted = [Log(n, key, count, first_read(folded, n, key)) for n, key, count in wanted_logs(folded)] if logs else []
     rows = await store.read_logs(stored.chain, wanted) if wanted else []
@@ -96,8 +99,7 @@ async def _folded(folded: Folded, records: Sequence[Record]) -> Folded:
     for begin in range(0, len(records), SLICE):
         if begin:
             await asyncio.sleep(0)
-        some = records[begin : begin + SLICE]
-        folded = fold_records(folded, (decode_body(record.data, record.id) for record in some))
+        folded = fold_records(folded, await decode_bodies(records[begin : begin + SLICE]))
     return folded
 
 
@@ -112,7 +114,8 @@ async def _newest_checkpoint(store: Checkpointer, stored: Stored) -> str | None:
 
 async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: int) -> list[Logged]:
     """Events after the last commits that no record keeps: derived from the records, with the same numbers (E1)."""
-    bodies = [(record, decode_body(record.data, record.id)) for record in stored.records[-PAGE:]]
+    newest = stored.records[-PAGE:]
+    bodies = list(zip(newest, await decode_bodies(newest), strict=True))
     said = announced_ids(body for _, body in bodies)
     # The records read so far may all be unannounced; one more page reaches the last announced one (see `PAGE`).
     if not any(is_announced(record, body, said) for record, body in bodies[1:]):
@@ -121,7 +124,7 @@ async def _pending(store: Checkpointer, stored: Stored, machine: Machine, seq: i
         earlier = await store.read_records(
             stored.thread.thread_id, lineage=lineage, after=max(0, first - PAGE), upto=first - 1
         )
-        bodies = [*((record, decode_body(record.data, record.id)) for record in earlier), *bodies]
+        bodies = [*zip(earlier, await decode_bodies(earlier), strict=True), *bodies]
     return unannounced_events(bodies, machine, seq)
 
 

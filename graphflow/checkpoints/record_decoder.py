@@ -182,6 +182,8 @@ def _read_body(data: bytes) -> RecordBody:
 
 
 T = TypeVar("T")
+LARGE = 128 * 1024
+"""Bytes of records that are read without a turn of the event loop."""
 SLICE = 100
 """Records that are read without a turn of the event loop: a few milliseconds."""
 
@@ -191,9 +193,18 @@ async def beside_loop(records: Sized, compute: Callable[..., T], *given: Any) ->
     return compute(*given) if len(records) <= SLICE else await asyncio.to_thread(compute, *given)
 
 
+async def by_size(size: int, compute: Callable[..., T], *given: Any) -> T:
+    """What is computed from so many bytes: in a thread, if they are many."""
+    return compute(*given) if size <= LARGE else await asyncio.to_thread(compute, *given)
+
+
 async def decode_bodies(records: Sequence[Record]) -> list[RecordBody]:
-    """The bodies of these records, however many."""
-    return await beside_loop(records, lambda: [decode_body(record.data, record.id) for record in records])
+    """The bodies of these records, however many and however large."""
+    size = sum(len(record.data) for record in records)
+    return await by_size(
+        size if len(records) <= SLICE else LARGE + 1,
+        lambda: [decode_body(record.data, record.id) for record in records],
+    )
 
 
 _LISTS = frozenset({list})

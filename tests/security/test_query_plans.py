@@ -12,7 +12,7 @@ import pytest
 from graphflow import PostgresCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints.postgres.driver import SLOTS as POSTGRES_SLOTS
 from graphflow.checkpoints.sql import lists
-from graphflow.checkpoints.sql.statement import filled
+from graphflow.checkpoints.sql.statement import SharedStatement, filled
 from graphflow.checkpoints.sqlite.driver import prepared
 from graphflow.memory.conversations import ConversationFilter, SqlConversations
 from graphflow.memory.sqlite_tables import SqliteTables
@@ -23,33 +23,62 @@ from tests.service.clients import begin, query_of
 from tests.service.conftest import make_application, write_agents
 
 
-async def test_threads_of_a_user_in_sqlite(tmp_path: Path) -> None:
-    store = SqliteCheckpointer(tmp_path / "t.db")
+async def plan_in_sqlite(folder: Path, statement: SharedStatement, *values: Any) -> str:
+    store = SqliteCheckpointer(folder / "t.db")
     await store.assign("t", "ann", now=1)
-    sql = prepared(lists._THREADS_OF_USER).sql
-    plan: Any = await store._write(
-        lambda db: db.execute(f"EXPLAIN QUERY PLAN {sql}", (None, None, None, 10, "ann")).fetchall()
-    )
+    sql = prepared(statement).sql
+    plan: Any = await store._write(lambda db: db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall())
     await store.close()
-    used = " ".join(row[3] for row in plan)
+    return " ".join(row[3] for row in plan)
+
+
+async def test_threads_of_a_user_in_sqlite(tmp_path: Path) -> None:
+    used = await plan_in_sqlite(tmp_path, lists._THREADS_OF_USER, None, None, None, 10, "ann")
     assert "SEARCH t USING INDEX threads_by_user (user_name=?)" in used and "TEMP B-TREE" not in used
 
 
-async def test_threads_of_a_user_in_postgres(schemas: Schemas) -> None:
+async def test_the_inbox_of_a_user_in_sqlite(tmp_path: Path) -> None:
+    used = await plan_in_sqlite(tmp_path, lists._OPEN_OF_USER, None, None, None, None, None, None, 10, "ann")
+    assert "SEARCH interrupts USING PRIMARY KEY (thread=?)" in used and "SCAN" not in used
+    assert "threads_by_user (user_name=?)" in used
+
+
+async def test_the_runs_of_a_user_in_sqlite(tmp_path: Path) -> None:
+    used = await plan_in_sqlite(tmp_path, lists._RUNS_OF_USER, None, None, "ann", 10)
+    assert "SEARCH t USING INDEX threads_by_user (user_name=?)" in used and "SCAN" not in used
+    assert "SEARCH r USING" in used and "runs_by_thread (thread=?)" in used
+
+
+@pytest.mark.parametrize(
+    ("statement", "types", "values"),
+    [
+        (lists._THREADS_OF_USER, "text, text, text, bigint, text", "NULL, NULL, NULL, 10, 'ann'"),
+        (
+            lists._OPEN_OF_USER,
+            "text, text, text, text, bigint, text, bigint, text",
+            "NULL, NULL, NULL, NULL, NULL, NULL, 10, 'ann'",
+        ),
+        (lists._RUNS_OF_USER, "text, text, text, bigint", "NULL, NULL, 'ann', 10"),
+    ],
+    ids=["threads", "inbox", "runs"],
+)
+async def test_lists_of_a_user_in_postgres(
+    schemas: Schemas, statement: SharedStatement, types: str, values: str
+) -> None:
     schema = schemas.take()
     store = PostgresCheckpointer(schemas.url, schema=schema)
     await store.setup()
     await store.close()
-    sql = filled(lists._THREADS_OF_USER.sql, POSTGRES_SLOTS).replace("@.", f"{schema}.")
+    sql = filled(statement.sql, POSTGRES_SLOTS).replace("@.", f"{schema}.")
     async with await psycopg.AsyncConnection.connect(schemas.url, autocommit=True) as db:
         # As if there were millions of threads, and for whatever user.
         for setting in ("enable_seqscan = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan"):
             await db.execute(f"SET {setting}".encode())
-        await db.execute(f"PREPARE listed (text, text, text, bigint, text) AS {sql}".encode())
-        rows = await (await db.execute(b"EXPLAIN EXECUTE listed (NULL, NULL, NULL, 10, 'ann')")).fetchall()
+        await db.execute(f"PREPARE listed ({types}) AS {sql}".encode())
+        rows = await (await db.execute(f"EXPLAIN EXECUTE listed ({values})".encode())).fetchall()
     plan = "\n".join(row[0] for row in rows)
     schemas.empty()
-    assert "using threads_by_user" in plan and "user_name = $5" in plan
+    assert "using threads_by_user" in plan and "user_name = $" in plan
 
 
 async def test_conversations_of_a_user(tmp_path: Path) -> None:

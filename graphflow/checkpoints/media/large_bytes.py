@@ -34,6 +34,8 @@ _WALKED = (Tick, Operation, Interrupt, Frame, BranchState, Opened)
 """Structs of the core that hold values of nodes and people."""
 _DICTS: tuple[type, ...] = (dict, FrozenDict, State)
 _LISTS: tuple[type, ...] = (list, FrozenList, tuple, ListView)
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of values with nothing inside: many of them are passed over at once."""
 
 T = TypeVar("T")
 Found = dict[str, int]
@@ -69,6 +71,8 @@ class _Changed:
         if depth > codec.MAX_DEPTH:  # of a node's output, which is stored in parts only
             return value
         if kind in _DICTS:
+            if _PLAIN.issuperset(map(type, value.values())):
+                return value
             changed = {key: new for key, item in value.items() if (new := self.value(item, depth + 1)) is not item}
             if "role" in value and isinstance(value.get("content"), list | tuple):
                 content = [self._wire(part) for part in value["content"]]
@@ -76,6 +80,8 @@ class _Changed:
                     changed["content"] = content if kind is dict else FrozenList(content)
             return kind({**value, **changed}) if changed else value
         if kind in _LISTS:
+            if _PLAIN.issuperset(map(type, value)):
+                return value
             items = [self.value(item, depth + 1) for item in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else items if kind is ListView else kind(items)

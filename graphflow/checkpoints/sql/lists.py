@@ -38,16 +38,22 @@ _THREADS_OF_USER = SharedStatement(
 _FILTER = (
     " AND ($2 IS NULL OR owner = $2) AND ($3 IS NULL OR role = $3) AND ($4 IS NULL OR agent_key = $4)"
     " AND ($5 IS NULL OR (opened_at, id) > ($5, $6))"
-    " AND ($8 IS NULL OR thread IN (SELECT id FROM @.threads WHERE user_name = $8)) ORDER BY opened_at, id LIMIT $7"
 )
-# Two statements, for one with `$1 IS NULL OR thread = $1` would find no thread by its key.
+_USERS = "thread IN (SELECT id FROM @.threads WHERE user_name = $8)"
+_OLDEST = " ORDER BY opened_at, id LIMIT $7"
+# Three statements, for one with `$1 IS NULL OR thread = $1` would find no thread by its key, and look at those of every user.
 _OPEN = SharedStatement(
-    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE $1 IS NULL{_FILTER}",  # noqa: S608 – constants only
+    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE $1 IS NULL AND $8 IS NULL{_FILTER}{_OLDEST}",  # noqa: S608 – constants only
     "dtttldlt",
     INTERRUPT_TYPES,
 )
 _OPEN_OF_THREAD = SharedStatement(
-    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE thread = $1{_FILTER}",  # noqa: S608 – constants only
+    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE thread = $1{_FILTER} AND ($8 IS NULL OR {_USERS}){_OLDEST}",  # noqa: S608 – constants only
+    "dtttldlt",
+    INTERRUPT_TYPES,
+)
+_OPEN_OF_USER = SharedStatement(
+    f"SELECT {INTERRUPT_COLUMNS} FROM @.interrupts WHERE $1 IS NULL AND {_USERS}{_FILTER}{_OLDEST}",  # noqa: S608 – constants only
     "dtttldlt",
     INTERRUPT_TYPES,
 )
@@ -57,14 +63,22 @@ _DUE = SharedStatement(
     INTERRUPT_TYPES,
 )
 _RUN = SharedStatement("SELECT thread FROM @.runs WHERE run = $1", "d", "d")
+_LISTED_RUN = " AND t.status IS NOT NULL AND ($1 IS NULL OR r.run < $1) AND ($2 IS NULL OR t.agent_key = $2)"
 _RUNS = (
-    f"SELECT r.run, {THREAD_COLUMNS} FROM @.runs r JOIN @.threads t ON t.id = r.thread WHERE t.status IS NOT NULL"  # noqa: S608 – constants only
-    " AND ($1 IS NULL OR r.run < $1) AND ($2 IS NULL OR t.agent_key = $2) AND ($3 IS NULL OR t.user_name = $3)"
+    f"SELECT r.run, {THREAD_COLUMNS} FROM @.runs r JOIN @.threads t ON t.id = r.thread{_LISTED_RUN}"  # noqa: S608 – constants only
+    " WHERE ($3 IS NULL OR t.user_name = $3)"
 )
 _RUNS_OF_ALL = SharedStatement(f"{_RUNS} ORDER BY r.run DESC LIMIT $4", "dttl", "d" + THREAD_TYPES)
 # A statement of its own, as with interrupts.
 _RUNS_OF_THREAD = SharedStatement(
     f"{_RUNS} AND r.thread = $5 ORDER BY r.run DESC LIMIT $4", "dttld", "d" + THREAD_TYPES
+)
+# CROSS JOIN keeps SQLite at this order: the threads of the user, then the runs of each.
+_RUNS_OF_USER = SharedStatement(
+    f"SELECT r.run, {THREAD_COLUMNS} FROM @.threads t CROSS JOIN @.runs r WHERE r.thread = t.id{_LISTED_RUN}"  # noqa: S608 – constants only
+    " AND t.user_name = $3 ORDER BY r.run DESC LIMIT $4",
+    "dttl",
+    "d" + THREAD_TYPES,
 )
 READ_DOCUMENT = SharedStatement("SELECT data FROM @.documents WHERE digest = $1", "t", "y")
 READ_NOTE = SharedStatement("SELECT data FROM @notes WHERE @note = $1", "n", "y")
@@ -148,7 +162,7 @@ def open_interrupts(
     limit: int = 100,
 ) -> Work[list[OpenInterrupt]]:
     at, interrupt_id = (None, None) if cursor is None else parse_cursor(cursor)
-    statement = _OPEN if thread_id is None else _OPEN_OF_THREAD
+    statement = _OPEN_OF_THREAD if thread_id is not None else _OPEN if user is None else _OPEN_OF_USER
     rows = yield from one(statement(thread_id, owner, role, agent_key, at, interrupt_id, limit, user))
     return [interrupt_row(row) for row in rows]
 
@@ -171,7 +185,10 @@ def runs(
     limit: int = 100,
 ) -> Work[list[tuple[str, ThreadRow]]]:
     given = (cursor, agent_key, user, limit)
-    query = _RUNS_OF_ALL(*given) if thread_id is None else _RUNS_OF_THREAD(*given, thread_id)
+    if thread_id is not None:
+        query = _RUNS_OF_THREAD(*given, thread_id)
+    else:
+        query = _RUNS_OF_ALL(*given) if user is None else _RUNS_OF_USER(*given)
     return [(row[0], thread_row(row[1:])) for row in (yield from one(query))]
 
 

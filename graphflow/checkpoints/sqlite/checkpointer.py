@@ -37,9 +37,15 @@ from graphflow.graph.engine.ports import Durable
 T = TypeVar("T")
 
 _INDEX_USERS = (
-    "CREATE INDEX IF NOT EXISTS threads_by_user ON threads (user_name, updated_at, id) WHERE user_name IS NOT NULL"
+    "CREATE INDEX IF NOT EXISTS threads_by_user ON threads (user_name, updated_at, id) WHERE user_name IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS runs_by_thread ON runs (thread)",
 )
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+
+
+def _index_users(db: sqlite3.Connection) -> None:
+    for index in _INDEX_USERS:
+        db.execute(index).close()
 
 
 class SqliteCheckpointer(SqlCheckpointer):
@@ -160,9 +166,9 @@ class SqliteCheckpointer(SqlCheckpointer):
         await asyncio.to_thread(compact_file, self.path, busy_timeout_s=self._busy_timeout_s)
 
     async def assign(self, thread_id: str, user: str, *, now: int) -> str | None:
-        # Made with the first user and not by a migration: its page would weigh much in the small store of one person.
+        # Made with the first user and not by a migration: their pages would weigh much in the small store of one person.
         if not self._users_are_indexed:
-            await self._write(lambda db: db.execute(_INDEX_USERS).close())
+            await self._write(_index_users)
             self._users_are_indexed = True
         return await self._change(lambda: sql.assign(thread_id, user, now=now))
 

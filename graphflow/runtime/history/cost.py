@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -40,7 +40,7 @@ async def cost_of(store: Checkpointer, loaded: Loaded) -> Cost:
     return await beside_loop(rows, _cost, rows)
 
 
-def _cost(rows: Sequence[tuple[Record, RecordBody]]) -> Cost:
+def _cost(rows: list[tuple[Record, RecordBody]]) -> Cost:
     cost = Cost()
     # Increments are found oldest first; runs are listed newest first.
     for record, body, usage in reversed(list(increments(reversed(rows)))):
@@ -55,6 +55,7 @@ def _cost(rows: Sequence[tuple[Record, RecordBody]]) -> Cost:
     for table in (cost.runs, cost.nodes, cost.models):
         for name, usage in table.items():
             table[name] = known_usage(usage)
+    rows.clear()  # thousands of records are freed here and not by the event loop
     return cost
 
 

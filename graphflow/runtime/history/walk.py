@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.event_log import CODES, unpack
 from graphflow.checkpoints.loading import load_thread
-from graphflow.checkpoints.record_decoder import Folded, RecordBody, decode_body, fold_records
+from graphflow.checkpoints.record_decoder import LARGE, Folded, RecordBody, by_size, decode_body, fold_records
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import CheckpointNotFound
 from graphflow.events import NodeEnd
@@ -29,7 +30,7 @@ async def walk_back(
     Raises:
         CheckpointNotFound: with `whole`, a record on the way was pruned.
     """
-    page = LEAST_PAGE
+    page, size = LEAST_PAGE, 0
     for lineage, last in reversed(chain):
         upto = expected = last
         while upto > 0:
@@ -39,7 +40,11 @@ async def walk_back(
                 # Ordinals have no gaps, so one that is out of step was pruned.
                 if whole and record.ordinal != expected:
                     raise pruned(thread_id, lineage, expected)
-                yield record, decode_body(record.data, record.id)
+                yield record, await by_size(len(record.data), decode_body, record.data, record.id)
+                size += len(record.data)
+                if size > LARGE:
+                    await asyncio.sleep(0)
+                    size = 0
                 expected = record.ordinal - 1
             # Missing rows at the page's beginning leave no later record that would show the gap.
             if whole and expected != after:
