@@ -166,3 +166,27 @@ async def test_no_body_keeps_the_loop_from_the_others(application: Application, 
             sent = client.post(path, content=content, headers={"content-type": "application/json"})
             longest = await turn_of(server, client, sent)
             assert longest < MOST_S, f"{what} to {path} kept the loop for {longest:.3f} s"
+
+
+TEXTS = [f"s{number}" for number in range(240_000)]
+"""As many values as a body may have."""
+MANY_TEXTS: dict[str, tuple[str, str, Any]] = {
+    "query": ("POST", "/api/query", {"agentKey": "few", "message": "go", "chatId": "c-texts", "stream": False, "params": {"list": TEXTS}}),
+    "submit": ("POST", "/api/submit", {"chatId": "c-few", "runId": "x", "interruptId": "x", "payload": TEXTS}),
+    "signal": ("POST", "/api/threads/c-few/signal", {"name": "go", "payload": TEXTS}),
+    "edit": ("PATCH", "/api/threads/c-few/state", {"values": {"items": TEXTS}}),
+}  # fmt: skip
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("what", MANY_TEXTS)
+async def test_no_body_of_many_texts_and_no_read_of_it_keeps_the_loop(application: Application, what: str) -> None:
+    method, path, body = MANY_TEXTS[what]
+    async with measured(application) as (server, client):
+        await warm_up(client)
+        sent = await turn_of(server, client, client.request(method, path, json=body))
+        assert sent < MOST_S, f"{method} {path} kept the loop for {sent:.3f} s"
+        thread = body.get("chatId", "c-few")
+        for read in (*READS, "/api/chat?chatId={t}&includeRawMessages=true", "/api/chats?q=s7"):
+            longest = await turn_of(server, client, client.get(read.format(t=thread)))
+            assert longest < MOST_S, f"GET {read} after it kept the loop for {longest:.3f} s"
