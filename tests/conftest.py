@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from graphflow import MemoryCheckpointer, PostgresCheckpointer, SqliteCheckpointer
 from graphflow.checkpoints.checkpointer import Checkpointer
+from tests.certificates import use_one_certificate
 from tests.memory_folder import use_memory
 from tests.postgres import Schemas
 from tests.postgres_server import PostgresServer
@@ -23,6 +24,7 @@ TESTS = Path(__file__).parent
 OpenStore = Callable[[], Checkpointer]
 
 use_memory()
+use_one_certificate()
 
 # A slow machine is no defect: nobody judges how long an example takes, and a failing one says how to have it again.
 settings.register_profile("graphflow", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+import httpx
 import pytest
 
 from graphflow.errors import NodeFailed
+from graphflow.tools.builtin import addresses
 from graphflow.tools.builtin.http import HttpPolicy, http_tool
 from graphflow.tools.port import ToolResult
 from graphflow.tools.registry import ToolRegistry
@@ -73,6 +77,23 @@ async def ask(url: str, policy: HttpPolicy | None = None, **arguments: Any) -> T
 def code_of(result: ToolResult) -> str:
     assert result.error is not None
     return result.error.code
+
+
+async def test_the_certificates_are_read_once_and_not_on_the_event_loop(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    """It takes some 20 ms, in which no other run would go on."""
+    made, read_by = httpx.create_ssl_context, list[int]()
+
+    def noted(**options: Any) -> ssl.SSLContext:
+        read_by.append(threading.get_ident())
+        return made(**options)
+
+    monkeypatch.setattr(httpx, "create_ssl_context", noted)
+    addresses._certificates.cache_clear()
+    for _ in range(2):
+        assert (await ask(f"http://good.test:{server.port}/a")).error is None
+    assert len(read_by) == 1 and read_by[0] != threading.get_ident()
 
 
 async def test_a_request_gives_status_type_and_text(server: Server):

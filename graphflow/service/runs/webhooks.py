@@ -186,16 +186,19 @@ class Webhooks:
         """Why it was not taken, and whether trying again is of no use. Never names the URL, which may hold a secret."""
         import httpx
 
-        from graphflow.tools.builtin.addresses import RequestRefused, parsed_url, pinned_request, public_address
+        from graphflow.tools.builtin.addresses import (
+            RequestRefused,
+            open_client,
+            parsed_url,
+            pinned_request,
+            public_address,
+        )
 
         settings = self._context.settings.webhooks
         headers = {"Content-Type": "application/json", "User-Agent": "graphflow"}
         headers |= signed(self._keys, webhook_id, self._context.clock.now_ms() // 1000, body)
         try:
-            async with (
-                asyncio.timeout(settings.timeout_s),
-                httpx.AsyncClient(trust_env=False, timeout=settings.timeout_s) as client,
-            ):
+            async with asyncio.timeout(settings.timeout_s), await open_client(settings.timeout_s) as client:
                 target = parsed_url(url)
                 address = await public_address(target, settings.private_hosts)
                 request = pinned_request(client, "POST", target, address, headers, body)

@@ -7,7 +7,9 @@ resolves to something else a moment later reaches nothing.
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -78,6 +80,25 @@ async def public_address(
                     f"host {host!r} has the address {address}, which is not a public address ({name}){came_from}"
                 )
     return addresses[0]
+
+
+async def open_client(timeout_s: float) -> httpx.AsyncClient:
+    """A client for requests to checked addresses.
+
+    It takes no proxy from the environment, which would resolve the host itself and get around the check of its address.
+    """
+    import httpx
+
+    # Not on the event loop, and not for each client: reading the certificates takes some 20 ms.
+    certificates = await asyncio.to_thread(_certificates)
+    return httpx.AsyncClient(trust_env=False, timeout=timeout_s, verify=certificates)
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def pinned_request(

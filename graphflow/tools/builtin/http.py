@@ -15,6 +15,7 @@ from graphflow.http_headers import can_be_sent
 from graphflow.tools.builtin.addresses import (
     RequestRefused,
     Resolve,
+    open_client,
     parsed_url,
     pinned_request,
     public_address,
@@ -128,8 +129,7 @@ class _Sender:
 
         given = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
         target = parsed_url(url)
-        # A proxy from the environment would resolve the host itself and get around the check of its address.
-        async with httpx.AsyncClient(trust_env=False, timeout=self._policy.timeout_s) as client:
+        async with await open_client(self._policy.timeout_s) as client:
             # Redirects are followed here, not by httpx: each target is checked like the first one.
             for _ in range(_MAX_REDIRECTS + 1):
                 request = await self._request(client, method, target, given, body)
