@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from graphflow.runtime.collector import relax_collector
 from graphflow.runtime.loop_watch import watch_loop
@@ -41,6 +41,11 @@ from graphflow.service.runs.sweep import sweep
 from graphflow.service.runs.webhooks import Webhooks
 from graphflow.telemetry.run_metrics import ServerMetrics
 
+ROUTES = APIRouter(dependencies=[Depends(check_parameters)])
+"""Those of every application of the process: what a route needs is worked out at its first request, and kept here."""
+for _module in (runs, agents, tools, rules, chats, uploads, threads, messages, memory, operators, usage, pages):
+    ROUTES.include_router(_module.router)
+
 
 def create_app(
     application: Application, *, tokens: Sequence[str] = (), watch: bool = True, own_process: bool = False
@@ -70,7 +75,7 @@ def create_app(
         # The docs pages load scripts from another host; `routes/pages.py` serves one without.
         docs_url=None,
         redoc_url=None,
-        dependencies=[Depends(check_parameters)],
+        routes=ROUTES.routes,
     )
     settings = application.settings.server
     webhooks = Webhooks(application, public_failure)
@@ -82,8 +87,6 @@ def create_app(
     app.state.tokens = parse_tokens([*settings.tokens, *tokens], settings.capabilities)
     app.state.max_body_bytes, app.state.max_body_values = settings.max_body_bytes, settings.max_body_values
     envelope.install(app)
-    for module in (runs, agents, tools, rules, chats, uploads, threads, messages, memory, operators, usage, pages):
-        app.include_router(module.router)
     openapi.install(app)
     cors.allow(app, settings.cors_origins)
     # With tokens a page that has none reads nothing, under whatever name; without them the name is the only guard.

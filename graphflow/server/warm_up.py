@@ -7,6 +7,7 @@ from contextlib import suppress
 
 FIRST_USED = (
     "structlog",
+    "graphflow.models.fallback",
     "graphflow.models.logs.interaction_log",
     "graphflow.models.openai.model",
     "graphflow.models.remote.transport",
