@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -26,9 +25,7 @@ from graphflow.runtime.history.thread_states import CheckpointInfo, ThreadState,
 from graphflow.runtime.queue_codec import Signal, decode_queued
 from graphflow.runtime.result import RunResult, result_from
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.runs.concurrency import TRIES
 from graphflow.runtime.runs.live_runs import LiveRuns
-from graphflow.runtime.runs.preconditions import UNFINISHED
 from graphflow.runtime.runs.resume import cancel
 from graphflow.runtime.runs.run_host import RunHost
 from graphflow.runtime.runs.signals import deliver
@@ -442,30 +439,15 @@ class Thread:
 
     @checked
     async def cancel(self) -> bool:
-        """Cancels the run that drives or waits on the thread; whether there was one.
+        """Cancels the run that drives or waits on the thread.
+
+        Returns:
+            Whether a run was cancelled: false where there is none, and where it ended by itself first.
 
         Raises:
             ThreadBusy: the process that drives it does not respond.
         """
-        runs = await self._host.open_runs()
-        run_id: str | None = None
-        for _ in range(TRIES):
-            live, found = runs.by_thread.get(self.id), await runs.store.thread(self.id)
-            # Another run may begin as soon as this one has ended, and nobody has asked to cancel that.
-            now = live.run_id if live is not None else None if found is None else found.facts.run_id
-            if run_id not in (None, now):
-                return True
-            # A driven run has to be cancelled by its driver: only that process holds the fence to commit with.
-            if live is not None or (found is not None and found.facts.status in UNFINISHED and runs.is_driven(found)):
-                run_id = now
-                await runs.preempt(self.id)
-                continue  # it may have been lost instead: its process was gone, and the run is still to be cancelled
-            # Look before taking: a take increments the fence even when there is nothing to cancel.
-            if (await self._load(logs=False)).machine.status not in UNFINISHED:
-                return run_id is not None
-            with suppress(ThreadBusy):  # somebody has just taken it
-                return await cancel(self._host, self.id, run_id) or run_id is not None
-        raise ThreadBusy(f"thread {self.id!r} is taken again and again; cancel once more", threadId=self.id)
+        return await cancel(self._host, self.id)
 
     # sync twins
 

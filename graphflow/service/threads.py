@@ -234,7 +234,7 @@ async def fork(
 
 
 async def cancel(context: ServiceContext, thread_id: str) -> bool:
-    """Cancels the run that drives or waits on the thread; whether there was one."""
+    """Cancels the run that drives or waits on the thread; see `Thread.cancel`."""
     thread = await thread_of(context, thread_id)
     await context.runs.settled(thread_id)
     return await thread.cancel()

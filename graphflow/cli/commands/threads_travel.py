@@ -138,7 +138,7 @@ async def resume(
 
 
 async def cancel(thread: ThreadId, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Cancel the unfinished run of a thread that no process drives; its open questions are closed."""
+    """Cancel the unfinished run of a thread, whichever process drives it; its open questions are closed."""
     async with opened_thread(thread) as (_, found):
         state = await found.state()
         if dry_run:
@@ -148,4 +148,8 @@ async def cancel(thread: ThreadId, dry_run: DryRun = False, as_json: AsJson = Fa
     if as_json:
         say_json({"threadId": found.id, "cancelled": done})
     else:
-        note(f"thread {found.id} is cancelled" if done else f"thread {found.id} is {state.status}: nothing to cancel")
+        note(
+            f"the run of thread {found.id} is cancelled; the thread is stopped: send new input, or resume it"
+            if done
+            else f"thread {found.id} is {state.status}: nothing to cancel"
+        )

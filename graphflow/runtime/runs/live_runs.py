@@ -303,7 +303,7 @@ class LiveRuns:
         # Withdrawn even if it is void, or it would be read again and again.
         await self.store.withdraw(queued.thread_id, queued.position)
         if message.fence == journal.row.fence and not live.executor.ending:
-            live.executor.cancel() if message.how == "cancel" else live.executor.release()
+            live.executor.leave() if message.how == "cancel" else live.executor.release()
 
     def signal(self, live: LiveRun, journal: ThreadJournal, signal: Signal, position: int | None) -> bool:
         """Feeds a signal to a run of this process; whether a `wait` took it. Its queue entry goes with the commit."""
@@ -341,7 +341,8 @@ class LiveRuns:
         """
         live = self.by_thread.get(thread_id)
         if live is not None:
-            live.executor.cancel() if how == "cancel" else live.executor.release()
+            # Not `cancel`, which has no effect on a run whose first tick is yet to come.
+            live.executor.leave() if how == "cancel" else live.executor.release()
             await self._ended(live)
             return
         row = await self.store.thread(thread_id)

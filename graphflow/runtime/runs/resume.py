@@ -1,20 +1,25 @@
-"""Resuming the unfinished run of a thread, and cancelling one that nobody drives (E1)."""
+"""Resuming the unfinished run of a thread, and cancelling it, whichever process drives it (E1)."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from graphflow.capabilities import By, asker_of
 from graphflow.checkpoints.loading import Loaded
-from graphflow.errors import GraphflowError
+from graphflow.checkpoints.rows import ThreadRow
+from graphflow.errors import GraphflowError, ThreadBusy
 from graphflow.events import RunResume, RunStart
 from graphflow.graph.core.ticks import AnyTick, Recovered, Resumed
 from graphflow.runtime.runs.answer import expire
-from graphflow.runtime.runs.concurrency import NOBODY, Audience, take
-from graphflow.runtime.runs.live_runs import PreparedRun
+from graphflow.runtime.runs.concurrency import NOBODY, TRIES, Audience, take
+from graphflow.runtime.runs.live_runs import POLL_S, STOP_WAIT_S, LiveRuns, PreparedRun
 from graphflow.runtime.runs.preconditions import UNFINISHED, check_unfinished, overdue_in
 from graphflow.runtime.runs.run_host import RunHost
+from graphflow.runtime.runs.run_list import read_runs
 from graphflow.runtime.runs.taking import Taking, send_again
 
 MOST_ATTEMPTS = 3
@@ -84,7 +89,64 @@ async def _died(taking: Taking, loaded: Loaded) -> dict[str, Any] | None:
     ).as_dict()
 
 
-async def cancel(host: RunHost, thread_id: str, run_id: str | None = None) -> bool:
+async def cancel(host: RunHost, thread_id: str) -> bool:
+    """Cancels the run that drives or waits on the thread; whether one was cancelled, as the store has it.
+
+    Raises:
+        ThreadBusy: the process that drives it does not respond.
+    """
+    runs = await host.open_runs()
+    run_id: str | None = None
+    for _ in range(TRIES):
+        found = await _row_of_run(runs, thread_id)
+        live = runs.by_thread.get(thread_id)
+        # Another run may begin as soon as this one has ended, and nobody has asked to cancel that.
+        now = live.run_id if live is not None else None if found is None else found.facts.run_id
+        if run_id not in (None, now):
+            return await _was_cancelled(runs, thread_id, run_id)
+        # A driven run has to be cancelled by its driver: only that process holds the fence to commit with.
+        if live is not None or (found is not None and runs.is_driven(found)):
+            run_id = now
+            await runs.preempt(thread_id)
+            continue  # it may have been lost instead: its process was gone, and the run is still to be cancelled
+        # Look before taking: a take increments the fence even when there is nothing to cancel.
+        if (await host.load(thread_id, logs=False)).machine.status not in UNFINISHED:
+            return await _was_cancelled(runs, thread_id, run_id)
+        with suppress(ThreadBusy):  # somebody has just taken it
+            return await _cancel_undriven(host, thread_id, run_id) or await _was_cancelled(runs, thread_id, run_id)
+    raise ThreadBusy(f"thread {thread_id!r} is taken again and again; cancel once more", threadId=thread_id)
+
+
+async def _row_of_run(runs: LiveRuns, thread_id: str) -> ThreadRow | None:
+    """The thread's row once it shows the run that drives it: a run that has just begun has no record yet."""
+    until = time.monotonic() + STOP_WAIT_S
+    row = await runs.store.thread(thread_id)
+    while (
+        row is not None
+        and runs.is_driven(row)
+        and row.facts.status not in UNFINISHED
+        and thread_id not in runs.by_thread
+    ):
+        if time.monotonic() > until:
+            raise ThreadBusy(
+                f"thread {thread_id!r} is taken, and no run of it is on record yet; cancel once more",
+                threadId=thread_id,
+            )
+        await asyncio.sleep(POLL_S)
+        row = await runs.store.thread(thread_id)
+    return row
+
+
+async def _was_cancelled(runs: LiveRuns, thread_id: str, run_id: str | None) -> bool:
+    """Whether the run that was asked to end did so for that: it may have completed first, or waits by now."""
+    row = None if run_id is None else await runs.store.thread(thread_id)
+    if run_id is None or row is None:
+        return False
+    (run,) = await read_runs(runs, [(run_id, row)])
+    return run.info.status == "cancelled"
+
+
+async def _cancel_undriven(host: RunHost, thread_id: str, run_id: str | None) -> bool:
     """Cancels a run that nobody drives: one that waits, or whose process has died. Whether there was one.
 
     Args:

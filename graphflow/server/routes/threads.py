@@ -207,7 +207,7 @@ async def resume(
 
 @router.post("/threads/{thread_id}/cancel", summary="Cancel a run", dependencies=RUN)
 async def cancel(request: Request, thread_id: str) -> Response:
-    """Cancels the thread's run, whether it is running or waiting."""
+    """Cancels the thread's run, whether it is running or waiting. `cancelled` is false if there is none, or it ended by itself first."""
     return success({"threadId": thread_id, "cancelled": await service.cancel(application(request), thread_id)})
 
 
