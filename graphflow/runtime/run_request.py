@@ -11,6 +11,7 @@ from graphflow.capabilities import By, starter_of
 from graphflow.events import RequestQuery
 from graphflow.id_rule import check_id
 from graphflow.runtime.history.effects import Choices
+from graphflow.runtime.thread_about import checked_title
 
 
 class BatchOptions(TypedDict, total=False):
@@ -35,7 +36,7 @@ class BatchOptions(TypedDict, total=False):
     effects: Choices
     """Choices for a rollback over `write` effects."""
     title: str | None
-    """Of a thread that has none yet."""
+    """Of a thread that has none yet: 1 to 200 printable characters."""
     hold_ms: int | None
     """How long a run that a server drives waits for answers in its process, in milliseconds."""
     by: By
@@ -99,13 +100,15 @@ def request_of(input: Any, thread_id: str | None, options: Mapping[str, Any]) ->
     """The request of a Python caller, whose options are checked.
 
     Raises:
-        GraphflowError: `invalid_input`: `run_id` is one that no new run may get.
+        GraphflowError: `invalid_input`: `run_id` is one that no new run may get, or `title` is not one.
     """
     given = dict(options)
     starter = starter_of(given.pop("by", None))
     request = RunRequest(input=input, thread_id=thread_id or "", starter=starter, **given)
     if request.run_id:
         check_id(request.run_id, "run_id")
+    if request.title is not None:
+        checked_title(request.title)
     return request
 
 

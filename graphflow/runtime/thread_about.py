@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LONGEST_TITLE = 200
 """Code points."""
+AUTOMATIC_TITLE = 10
+"""Code points of the title that a thread gets from its first message."""
 LONGEST_KEY = 64
 """Code points."""
 MOST_KEYS = 64
@@ -60,6 +62,12 @@ def title_of(row: ThreadRow) -> str | None:
     return about_of(row).title or row.facts.title
 
 
+def automatic_title(message: str) -> str:
+    """The first ten code points of the message, white space collapsed; without what is not printable."""
+    start = " ".join(message.split(maxsplit=AUTOMATIC_TITLE))[:AUTOMATIC_TITLE]
+    return "".join(c for c in start.encode("utf-8", "replace").decode() if c.isprintable())
+
+
 def changed_about(about: About, changes: Mapping[str, Any]) -> About:
     """With the changes: `title`, None for the automatic one; `metadata`, whose keys are merged, and removed by None.
 
@@ -68,7 +76,7 @@ def changed_about(about: About, changes: Mapping[str, Any]) -> About:
     """
     title, metadata = about.title, about.metadata
     if "title" in changes:
-        title = _title(changes["title"])
+        title = checked_title(changes["title"])
     if "metadata" in changes:
         given = changes["metadata"]
         if given is not None and not isinstance(given, Mapping):
@@ -83,7 +91,12 @@ def changed_about(about: About, changes: Mapping[str, Any]) -> About:
     return out
 
 
-def _title(title: Any) -> str | None:
+def checked_title(title: Any) -> str | None:
+    """The title that a person gives, None for the automatic one.
+
+    Raises:
+        GraphflowError: `invalid_input`.
+    """
     if title is None:
         return None
     if not isinstance(title, str) or not title.strip() or len(title) > LONGEST_TITLE or not title.isprintable():

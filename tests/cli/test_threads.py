@@ -41,7 +41,12 @@ def test_every_finished_node_has_its_time(cli, told):
 
 def test_list_shows_status_agent_and_title(cli, told):
     row = cli("threads", "list", "--json").json[0]
-    assert (row["threadId"], row["status"], row["agentKey"], row["title"]) == ("t1", "idle", "demo_react", QUESTION)
+    assert (row["threadId"], row["status"], row["agentKey"], row["title"]) == (
+        "t1",
+        "idle",
+        "demo_react",
+        QUESTION[:10],
+    )
 
 
 def test_diff_shows_what_changed_by_key(cli, told):
@@ -183,6 +188,17 @@ def test_a_file_without_end_of_nesting_is_wrong_usage(cli, project, option):
     given = "deep.json" if option == "--approve" else "@deep.json"
     done = cli("run", "demo_react", "hi", option, given)
     assert done.code == 2 and option in done.err and len(done.err) < 2000
+
+
+def test_rename_follows_the_rule_of_titles_and_gives_the_automatic_one_back(cli, told):
+    automatic = cli("threads", "list", "--json").json[0]["title"]
+    assert cli("threads", "rename", "t1", "Mine").code == 0
+    for wrong in ("x" * 201, "two\nlines", " "):
+        refused = cli("threads", "rename", "t1", wrong)
+        assert refused.code == 2 and "title: must be 1 to 200 printable characters" in refused.err
+    assert cli("threads", "list", "--json").json[0]["title"] == "Mine"
+    assert cli("threads", "rename", "t1", "").code == 0
+    assert cli("threads", "list", "--json").json[0]["title"] == automatic
 
 
 def test_rename_and_rm(cli, told):

@@ -11,7 +11,7 @@ from graphflow import Graph
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.thread_list import threads_with
-from graphflow.runtime.thread_about import NOTHING, changed_about
+from graphflow.runtime.thread_about import NOTHING, automatic_title, changed_about
 
 
 def talk(store: Any) -> CompiledGraph:
@@ -84,3 +84,25 @@ async def test_a_rare_metadatum_is_looked_for_so_far_and_then_by_cursor(store: A
             break
     assert sorted(whole) == ["t0", "t3"] and found == whole
     assert pages == 4
+
+
+@pytest.mark.parametrize("title", ["", " ", "a\nb", "x" * 201, "\ud800"])
+async def test_a_title_given_with_a_run_follows_the_same_rule(store: Any, title: str) -> None:
+    with pytest.raises(GraphflowError, match="title: must be 1 to 200 printable characters") as refused:
+        await talk(store).run("hi", thread_id="t", title=title)
+    assert refused.value.code == "invalid_input"
+    assert await store.thread("t") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("  What\n is  the time?", "What is th"),
+        ("hi", "hi"),
+        ("a\x1b[31mred", "a[31mred"),
+        ("\ud800x\0", "?x"),
+        ("", ""),
+    ],
+)
+def test_the_automatic_title_is_the_beginning_of_the_message(message: str, title: str) -> None:
+    assert automatic_title(message) == title

@@ -64,8 +64,10 @@ class Chat:
 
     def begin(self, text: str) -> Events:
         """The events of a new turn."""
+        from graphflow.runtime.thread_about import automatic_title
+
         return self.graph.stream(
-            {"query": text}, self.thread_id, budget=self.limits, title=text[:80], by=self.policy.by
+            {"query": text}, self.thread_id, budget=self.limits, title=automatic_title(text) or None, by=self.policy.by
         )
 
     async def turn(self, events: Events | None) -> Events | None:

@@ -60,6 +60,8 @@ async def run(
     # An unset variable of a script: each run would begin a thread of its own, unnoticed.
     if thread == "":
         stop(exits.USAGE, "--thread is empty; it takes a thread id")
+    from graphflow.runtime.thread_about import automatic_title
+
     others = _about_others(on_busy, on_waiting, effects)
     fields = pairs(given or (), "--input")
     if (text := message_text(message)) is not None:
@@ -73,7 +75,7 @@ async def run(
             hint = f'graphflow run {agent} "MSG"; - reads the message from stdin'
             stop(exits.USAGE, f"agent {agent!r} needs a message", hint=hint)
         graph, thread_id = app.compiled(loaded), thread or app.ids.new_id()
-        options = {"budget": limits, "title": text[:80] if text else None, "by": by, **others}
+        options = {"budget": limits, "title": automatic_title(text or "") or None, "by": by, **others}
         events = begin(graph, fields, thread_id, presets, **options)
         return await drive_turn(graph, thread_id, events, policy, as_json=as_json, as_lines=as_lines, presets=presets)
 

@@ -68,7 +68,9 @@ list_by_default(threads, list_threads)
 @command(threads, "update")
 async def update_thread(
     thread: ThreadId,
-    title: Annotated[str | None, typer.Option(help="A new title; an empty one gives the automatic title back.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="1 to 200 printable characters; an empty one gives the automatic title back.")
+    ] = None,
     metadata: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE|@FILE", help="Set a key of the metadata, or remove it with null; repeatable."),

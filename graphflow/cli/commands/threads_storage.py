@@ -35,17 +35,18 @@ def register(threads: typer.Typer) -> None:
 
 
 async def rename(
-    thread: ThreadId, title: Annotated[str, typer.Argument(metavar="TITLE", help="Shown in lists.")]
+    thread: ThreadId,
+    title: Annotated[
+        str,
+        typer.Argument(
+            metavar="TITLE", help="1 to 200 printable characters; an empty one gives the automatic title back."
+        ),
+    ],
 ) -> None:
-    """Set the title of a thread."""
-    import msgspec
-
-    async with opened_thread(thread) as (app, found):
-        # Facts are written by the owner of the thread: a process that runs it would write the old title back.
-        row = await app.runs.take(found.id, create=False)
-        facts = msgspec.structs.replace(row.facts, title=title)
-        await app.store.commit(found.id, row.fence, row.head, (), facts=facts, release=True)
-    note(f"thread {found.id} is now {title!r}")
+    """Set the title of a thread, as `threads update --title` does."""
+    async with opened_thread(thread) as (_, found):
+        line = await found.update(title=title or None)
+    note(f"thread {found.id} is now {line.title or ''!r}")
 
 
 async def remove(

@@ -19,6 +19,7 @@ from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.preconditions import waits_for_answers
+from graphflow.runtime.thread_about import automatic_title
 from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
@@ -29,8 +30,6 @@ from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.submit import answer_live
 
 ANY_AGENT = ("", "auto", "default")
-NAME_LENGTH = 10
-"""Code points of a new chat's name."""
 
 
 async def query(context: ServiceContext, request: RunRequest, *, caller: Caller = LOCAL) -> StartedRun | QueuedInput:
@@ -107,7 +106,7 @@ async def _launch(
 ) -> StartedRun | QueuedInput:
     said = request.query
     assert said is not None
-    name = chat_name(said.message)
+    name = automatic_title(said.message)
     wanted = replace(
         request,
         input=input_of(said, graph.host.documents),
@@ -126,11 +125,6 @@ async def _launch(
             raise
         return await input_queue.add(context, wanted)
     return StartedRun(run=run, run_id=run.run_id, chat_id=said.chat_id, request_id=said.request_id)
-
-
-def chat_name(message: str) -> str:
-    """A new chat's name: the first ten code points of the message, white space collapsed."""
-    return " ".join(message.split(maxsplit=NAME_LENGTH))[:NAME_LENGTH]
 
 
 def input_of(said: RequestQuery, documents: Documents) -> dict[str, Any]:
