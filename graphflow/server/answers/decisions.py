@@ -25,7 +25,7 @@ class DecisionLine(AnswerData):
     shown: ShownToPerson
     node: str | None = None
     ran: Any = None
-    """The arguments with which the call ran."""
+    """The arguments with which the call ran; absent if it was not made, or not yet."""
     interrupt_id: str | None = None
     rule_id: str | None = None
     tool_id: str | None = None

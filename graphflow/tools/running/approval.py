@@ -27,6 +27,8 @@ class Approved:
     edited: bool = False
     asked: bool = False
     """A person has decided."""
+    by_rule: bool = False
+    """A standing rule has decided."""
 
 
 def approval_rule(tool: str, agent: str | Mapping[str, Any] | None, default: str) -> ApprovalRule:

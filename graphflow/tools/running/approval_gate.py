@@ -158,6 +158,6 @@ async def _by_rule(
         rule_key(key), decision, effects="none", kind="rule", arguments={"tool": tool.name, "arguments": arguments}
     )
     if record["decision"] == "allow":
-        return Approved(arguments=arguments)
+        return Approved(arguments=arguments, by_rule=True)
     why = record["reason"] or "no reason was given"
     return failed("REJECTED", f"a standing rule denies this call of {tool.name}: {why}", "Do not repeat it.")

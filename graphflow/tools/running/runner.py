@@ -267,7 +267,9 @@ class ToolRunner:
         # After the approval check: a rule may deny a form before any person sees it.
         if tool.kind == "frontend":
             return _Outcome(await await_form(tool, call, ready.arguments, ctx, key=key), ready.arguments)
-        return _Outcome(await self._run_once(ready, ctx, ends_node, in_state), ready.arguments)
+        # A call that was decided about has a record of its own: the list of decisions tells by it whether the call was made.
+        ends = ends_node and not (decision.asked or decision.by_rule)
+        return _Outcome(await self._run_once(ready, ctx, ends, in_state), ready.arguments)
 
     @staticmethod
     def _ready(
