@@ -286,7 +286,8 @@ async def test_over_http_the_inbox_shows_the_approvals_and_the_same_token_is_ref
         async def submit(who: dict[str, str]) -> Any:
             return (await client.post("/api/submit", json=answer, headers=who)).json()["data"]
 
-        assert not (await submit(ann))["accepted"]
+        refused = await submit(ann)
+        assert (refused["accepted"], refused["status"], refused["code"]) == (False, "invalid", "answer_forbidden")
         assert (await submit(bob))["accepted"]
         while True:
             (line,) = (await client.get("/api/inbox", headers=eve)).json()["data"]

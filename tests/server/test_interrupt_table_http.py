@@ -69,6 +69,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+CODES = {"unmatched": ("interrupt_not_found", "thread_not_found"), "invalid": ("answer_invalid", "limit_exceeded")}
+
+
 @pytest.mark.parametrize("case", REFUSED)
 async def test_a_submit_that_does_not_fit_says_why_and_changes_nothing(client: httpx.AsyncClient, case: str) -> None:
     agent, changes, status = REFUSED[case]
@@ -77,11 +80,12 @@ async def test_a_submit_that_does_not_fit_says_why_and_changes_nothing(client: h
     refused = await submit(client, asked, **changes)
     assert (refused["accepted"], refused["status"]) == (False, status)
     assert refused["detail"]
+    assert refused["code"] in CODES[status]
     assert await look(client) == before
     right = "Ada" if agent == "ask" else {"decision": "reject", "reason": "not now"}
     assert (await submit(client, asked, payload=right))["status"] == "accepted"
     again = await submit(client, asked, payload=right)
-    assert (again["accepted"], again["status"]) == (False, "stale")
+    assert (again["accepted"], again["status"], again["code"]) == (False, "stale", "answer_stale")
 
 
 NAMED: dict[str, tuple[str, ...]] = {

@@ -56,7 +56,7 @@ async def stale(store: Checkpointer, thread_id: str, refusal: AnswerRefused) -> 
         return refusal
     if await store.load(thread_id, asked.rpartition(".")[0]) is None:
         return refusal
-    text = f"interrupt {asked!r} was answered, closed or issued anew; nothing has changed"
+    text = f"interrupt {asked!r} was answered, closed or issued again; nothing has changed"
     return AnswerRefused(text, code="answer_stale", interruptId=asked)
 
 

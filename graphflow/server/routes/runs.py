@@ -61,7 +61,10 @@ async def start(request: Request, given: Annotated[QueryBody, Depends(body(Query
     "/submit", summary="Answer an interrupt", dependencies=[Depends(needs("answer"))], openapi_extra=schema(SubmitBody)
 )
 async def answer(request: Request, given: Annotated[SubmitBody, Depends(body(SubmitBody))]) -> Response:
-    """Answers an interrupt; an answer that is not accepted changes nothing, and the response says why."""
+    """Answers an interrupt; an answer that is not accepted changes nothing: `accepted` is false, `status`, `code` and `detail` say why.
+    `unmatched`: `interrupt_not_found`, `thread_not_found`. `stale`: `answer_stale`. `invalid`: `answer_invalid`, `answer_forbidden`,
+    `answer_ambiguous`, `limit_exceeded`.
+    """
     # Not a required field: the reference gateway's clients know only `toolId`.
     if (asked := given.interrupt_id or given.tool_id) is None:
         raise bad_argument("interruptId", "give `interruptId` or `toolId` of the `interrupt.request` that is answered")

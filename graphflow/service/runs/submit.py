@@ -43,6 +43,9 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """As the request named it."""
     detail: str | None = None
     """Why it was not accepted."""
+    code: str | None = None
+    """The error code of that: `interrupt_not_found` and `thread_not_found` with `unmatched`, `answer_stale` with `stale`; with `invalid`
+    `answer_invalid`, `answer_forbidden`, `answer_ambiguous` or `limit_exceeded`."""
 
 
 async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Caller = LOCAL) -> Submitted:
@@ -58,7 +61,8 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
     await context.runs.ready()
     request_id = request.request_id or context.ids.new_id()
     status: SubmitStatus = "accepted"
-    detail = None
+    detail: str | None = None
+    code: str | None = None
     try:
         # One request at a time: of two answers to one question the second sees the first.
         async with context.thread_lock(request.chat_id):
@@ -67,11 +71,11 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
             await expire_overdue(context, request.chat_id)
             await _take(context, request, request_id, caller)
     except AnswerRefused as refusal:
-        status, detail = _STATUS[refusal.code], refusal.message
+        status, detail, code = _STATUS[refusal.code], refusal.message, refusal.code
     except ThreadNotFound as unknown:
         if unknown.code == "invalid_input":
             raise
-        status, detail = "unmatched", unknown.message
+        status, detail, code = "unmatched", unknown.message, unknown.code
     return Submitted(
         request_id=request_id,
         accepted=status == "accepted",
@@ -79,6 +83,7 @@ async def submit(context: ServiceContext, request: SubmitRequest, *, caller: Cal
         run_id=request.run_id,
         tool_id=request.tool_id or request.asked,
         detail=detail,
+        code=code,
     )
 
 
