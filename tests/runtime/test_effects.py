@@ -124,6 +124,26 @@ async def test_reuse_gives_the_recorded_results_and_does_nothing(compile_graph: 
     assert (once_more.state, world, len(post.sent)) == (done.state, [1], 1)
 
 
+async def test_from_the_end_of_a_run_that_took_up_nothing_of_its_past_no_choice_is_needed(
+    compile_graph: Compile, post: Post
+) -> None:
+    app, _ = build(compile_graph, post)
+    thread = app.thread("t")
+    await app.run(thread_id="t")
+    start = (await thread.history())[-1].id
+    await app.run(thread_id="t")
+    # The writes of the second run lie behind the first one's start, and going on from there does not come to them.
+    await app.resume("t", start, effects="reuse")
+    head = (await thread.state()).checkpoint_id
+    assert head is not None
+    assert await thread.effects(head) == []
+    await thread.edit({})
+    await thread.rewind((await thread.state()).checkpoint_id or "")
+    assert (await thread.state()).status == "idle"
+    with pytest.raises(EffectsNeedChoice):
+        await thread.rewind(start)
+
+
 async def test_a_fork_reuses_results_of_the_thread_it_came_from(compile_graph: Compile, post: Post) -> None:
     app, world = build(compile_graph, post)
     done = await app.run(thread_id="t")

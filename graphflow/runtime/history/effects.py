@@ -98,8 +98,10 @@ async def effects_behind(store: Checkpointer, head: Loaded, target: Loaded) -> l
         found.keep(await store.read_effects(thread_id, [Span(lineage, 0, last) for lineage, last in target.chain]))
         found.forget_all_but(unfinished)
     found.keep(await store.read_effects(thread_id, way))
+    # From the end of a run nothing goes on by itself, and the next input takes up nothing of an older past.
+    rests = head.machine.status == "idle" and tuple(target.chain) == tuple(head.chain)
     # Rows of four only name a place that runs again.
-    left = [effect_of(name, row) for name, row in head.machine.reuse.items() if len(row) > 4]
+    left = [effect_of(name, row) for name, row in head.machine.reuse.items() if len(row) > 4 and not rests]
     out = [*left, *found.effects.values()]
     return [msgspec.structs.replace(e, undone=found.undone.get(e.id, "")) for e in out]
 
