@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import astuple
 
-from graphflow.content import Content, content_from_wire, part_misfit, part_to_wire, text_of
+from graphflow.content import PART_TYPES, Content, content_from_wire, part_misfit, part_to_wire, text_of
 from graphflow.excerpts import excerpt_of
 from graphflow.value_size import HiddenFields
 
@@ -242,6 +242,50 @@ def from_wire(data: Mapping[str, Any], known: Iterable[Any] = ()) -> Message:
     return message
 
 
+_NAMED = {
+    "system": ("content",),
+    "developer": ("content",),
+    "user": ("content", "name", "references"),
+    "assistant": (
+        "content", "tool_calls", "toolCalls", "reasoning", "reasoning_content", "reasoning_details", "reasoningDetails",
+        "status", "providerState", "provider_state",
+    ),
+    "tool": ("content", "name", "tool_call_id", "toolCallId", "error", "whole"),
+}  # fmt: skip
+"""Role → fields beside `role` and `id` that its message may have where it is kept."""
+_EMPTY_AT_OPENAI = frozenset({"refusal", "annotations", "audio", "function_call"})
+"""What OpenAI sends with every answer; nothing is lost where it is empty."""
+
+
+def kept_message(data: Mapping[str, Any], known: Iterable[Any] = ()) -> Message:
+    """A message that somebody writes to a state; as `from_wire`, but nothing of it is guessed or dropped.
+
+    Raises:
+        ValueError: also for content that is no text and no list of parts, a result without its call, and a field that a message of
+            the role does not have; the text says which.
+    """
+    role, content = data.get("role"), data.get("content")
+    fields = _NAMED.get(role) if isinstance(role, str) else None
+    if fields is None:
+        return from_wire(data, known)  # which refuses it
+    for name, value in data.items():
+        if name not in fields and name not in ("role", "id") and (value or name not in _EMPTY_AT_OPENAI):
+            raise ValueError(
+                f"a message with the role {role!r} has no field {excerpt_of(name)}; its fields are role, id, {', '.join(fields)}"
+            )
+    is_list = isinstance(content, Sequence) and not isinstance(content, bytes | bytearray)
+    if not is_list and not (content is None and role == "assistant"):
+        given = "is missing" if "content" not in data else f"is {excerpt_of(content)}"
+        raise ValueError(f"the content of a message with the role {role!r} {given}; it is text or a list of parts")
+    if is_list and not isinstance(content, str):
+        for part in cast(Any, content):
+            if not isinstance(part, (Mapping, str, *PART_TYPES)):
+                raise ValueError(f"the part {excerpt_of(part)} of a message's content is no object and no text")
+    if role == "tool" and not (data.get("tool_call_id") or data.get("toolCallId")):
+        raise ValueError("a message with the role 'tool' needs `tool_call_id`: the id of the call that it answers")
+    return from_wire(data, known)
+
+
 def _from_wire(data: Mapping[str, Any], known: Iterable[Any]) -> Message:
     role, content = data.get("role"), content_from_wire(data.get("content"))
     identity = data.get("id")
@@ -249,7 +293,12 @@ def _from_wire(data: Mapping[str, Any], known: Iterable[Any]) -> Message:
     if role in ("system", "developer"):
         return SystemMessage(content=text_of(content), id=identity)
     if role == "user":
-        return HumanMessage(content=content, id=identity, name=data.get("name"))
+        return HumanMessage(
+            content=content,
+            id=identity,
+            name=data.get("name"),
+            references=tuple(_items(data.get("references") or (), "references")),
+        )
     if role == "assistant":
         calls = data.get("tool_calls") or data.get("toolCalls") or ()
         return AIMessage(
@@ -257,12 +306,22 @@ def _from_wire(data: Mapping[str, Any], known: Iterable[Any]) -> Message:
             id=identity,
             reasoning=data.get("reasoning_content") or data.get("reasoning") or "",
             tool_calls=tuple(_call(call, known) for call in _items(calls, "tool_calls")),
-            reasoning_details=tuple(_items(data.get("reasoning_details") or (), "reasoning_details")),
+            status=data.get("status"),
+            reasoning_details=tuple(
+                _items(data.get("reasoning_details") or data.get("reasoningDetails") or (), "reasoning_details")
+            ),
             provider_state=_state(data, known),
         )
     if role == "tool":
         call_id = data.get("tool_call_id") or data.get("toolCallId") or ""
-        return ToolMessage(content=content, id=identity, tool_call_id=call_id, name=data.get("name"))
+        return ToolMessage(
+            content=content,
+            id=identity,
+            tool_call_id=call_id,
+            name=data.get("name"),
+            error=data.get("error") or False,
+            whole=data.get("whole"),
+        )
     raise ValueError(f"a message has role {role!r}; roles are system, user, assistant, tool")
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from graphflow import AIMessage, HumanMessage, MemoryCheckpointer, ToolCall, ToolMessage, load_graph
 from graphflow.checkpoints import codec
-from graphflow.errors import CodecError
-from graphflow.messages import from_wire, misfit
+from graphflow.errors import CodecError, GraphflowError
+from graphflow.messages import from_wire, kept_message, misfit
 
 MESSAGES = {"type": "object", "properties": {"messages": {"type": "array", "x-reducer": "messages", "default": []}}}
 
@@ -73,3 +74,61 @@ def test_what_a_model_and_a_tool_say_is_whole() -> None:
     call = ToolCall(id="1", name="f")
     assert misfit(AIMessage(content="x", tool_calls=(call,), reasoning_details=({"a": 1},))) is None
     assert misfit(ToolMessage(tool_call_id="1", content="x", error=True, whole="xx")) is None
+
+
+KEPT_FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"role": "user"}, "the content of a message with the role 'user' is missing"),
+    ({"role": "user", "content": 5}, "the content of a message with the role 'user' is 5; it is text or a list of parts"),
+    ({"role": "user", "content": None}, "the content of a message with the role 'user' is None"),
+    ({"role": "user", "content": [5]}, "the part 5 of a message's content is no object and no text"),
+    ({"role": "tool", "content": "x"}, "the role 'tool' needs `tool_call_id`"),
+    ({"role": "user", "content": "x", "zz": 1}, "the role 'user' has no field 'zz'; its fields are role, id, content, name"),
+    ({"role": "assistant", "content": "x", "refusal": "no"}, "the role 'assistant' has no field 'refusal'"),
+    ({"role": "robot", "content": "x"}, "roles are system, user, assistant, tool"),
+    ({"content": "x"}, "a message has role None"),
+]  # fmt: skip
+KEPT: list[tuple[dict[str, Any], Any]] = [
+    ({"role": "assistant", "content": "x", "refusal": None, "annotations": []}, AIMessage(content="x")),
+    ({"role": "assistant"}, AIMessage()),
+    (
+        {"role": "user", "content": "x", "references": [{"id": "f"}]},
+        HumanMessage(content="x", references=({"id": "f"},)),
+    ),
+    (
+        {"role": "tool", "toolCallId": "c", "content": "x", "error": True, "whole": "xy"},
+        ToolMessage(tool_call_id="c", content="x", error=True, whole="xy"),
+    ),
+    ({"role": "assistant", "content": "x", "status": "cancelled"}, AIMessage(content="x", status="cancelled")),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), KEPT_FAULTS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("door", ["edit", "replace", "node", "set"])
+async def test_no_door_of_a_state_takes_a_malformed_message(data: dict[str, Any], why: str, door: str) -> None:
+    async def work(state: Any) -> Any:
+        return {"messages": [data]} if door == "node" else {}
+
+    node = {"use": "node:work", "next": "end"}
+    if door == "set":
+        node = {"use": "fn:nothing", "set": {"messages": "input.given"}, "next": "end"}  # type: ignore[dict-item]
+    document = {"graphflow": "1", "state": MESSAGES, "start": "a", "nodes": {"a": node}}
+    app = load_graph(
+        document, nodes={"work": work}, functions={"nothing": lambda: None}, checkpointer=MemoryCheckpointer()
+    )
+    if door in ("node", "set"):
+        result = await app.run({"given": [data]}, "t")
+        assert result.status == "failed" and result.error is not None
+        text = str(result.error["message"])
+    else:
+        await app.run({}, "t")
+        replace = ["messages"] if door == "replace" else []
+        with pytest.raises(GraphflowError) as refused:
+            await app.thread("t").edit({"messages": [data]}, replace=replace)
+        text = refused.value.message
+    assert re.search(re.escape(why), text), text
+    assert "state key 'messages'" in text
+
+
+@pytest.mark.parametrize(("data", "message"), KEPT, ids=lambda value: str(value)[:40])
+def test_a_message_as_the_state_shows_it_is_taken_back_whole(data: dict[str, Any], message: Any) -> None:
+    assert kept_message(data) == message

@@ -17,7 +17,7 @@ from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
 from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.graph.definition.written_sizes import WrittenSizes
-from graphflow.messages import MESSAGE_TYPES, HumanMessage, from_wire, misfit
+from graphflow.messages import MESSAGE_TYPES, HumanMessage, kept_message, misfit
 from graphflow.value_size import FIXED
 
 
@@ -387,7 +387,7 @@ def _replace(channel: Channel, value: Any, update: Update) -> None:
 def _item(channel: Channel, value: Any, known: Any = ()) -> Any:
     if channel.reduce == "messages" and isinstance(value, Mapping):
         try:
-            return from_wire(value, known)
+            return kept_message(value, known)
         except ValueError as error:
             raise StateError(f"state key {channel.key!r}: {error}", key=channel.key) from None
     return freeze(value)

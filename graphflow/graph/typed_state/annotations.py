@@ -24,7 +24,7 @@ from graphflow.graph.core.immutable import ATOMS
 from graphflow.graph.definition.state_classes import is_key_mark, is_typeddict
 from graphflow.graph.definition.types import show
 from graphflow.graph.definition.whole_numbers import whole_numbers
-from graphflow.messages import MESSAGE_TYPES, from_wire
+from graphflow.messages import MESSAGE_TYPES, kept_message
 
 Check = Callable[[Any], Any]
 """Plain value → declared value; raises a `ValueError` (`Misfit`) when it does not fit."""
@@ -273,7 +273,7 @@ def _by_msgspec(hint: Any) -> Check:
 
 def _message(kind: type) -> Check:
     def check(value: Any) -> Any:
-        found = from_wire(value) if isinstance(value, Mapping) else value
+        found = kept_message(value) if isinstance(value, Mapping) else value
         if isinstance(found, kind):
             return found
         raise _refuse(f"a {kind.__qualname__}", value)
