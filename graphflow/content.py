@@ -268,7 +268,10 @@ def content_from_wire(content: Any) -> Content:
 
 def _is_blank(data: Any) -> bool:
     """Whether it is an OpenAI part with nothing in it, which some clients send for "no image"."""
-    return isinstance(data, Mapping) and data.get("type") in _NESTED and data.get(data["type"]) in (None, {}, "")
+    if not isinstance(data, Mapping) or data.get("type") not in _NESTED or data.get(data["type"]) not in (None, {}, ""):
+        return False
+    # `file` is the type of our own form, too, which has its places side by side.
+    return all(data.get(place) is None for place in (*_PLACES, "file_data", "file_url"))
 
 
 _NESTED = frozenset({"image_url", "input_audio", "file"})

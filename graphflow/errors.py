@@ -71,7 +71,7 @@ ERROR_CODES: dict[str, str] = {
     "message_not_found": "The thread has no message with this id, on any branch.",
     "checkpoint_not_found": "The thread has no checkpoint with this id.",
     "agent_not_found": "No agent has this key.",
-    "not_found": "No tool result, viewport or rule has this id.",
+    "not_found": "No tool result, viewport or rule has this id, or no message of the thread names bytes with this hash.",
     "route_not_found": "The server has no such URL.",
     "method_not_allowed": "The URL exists, but not for this HTTP method; the header `Allow` lists those that it has.",
     "unauthorized": "The request has no bearer token, or an unknown one.",

@@ -75,6 +75,7 @@ EXAMPLES: dict[str, str] = {
     "GET /api/threads/{thread_id}/messages": "?limit=20",
     "POST /api/threads/{thread_id}/messages/{message_id}/regenerate": "-N -d '{}'",
     "POST /api/threads/{thread_id}/messages/{message_id}/edit": """-N -d '{"message": "What time is it in Kyoto?"}'""",
+    "GET /api/threads/{thread_id}/bytes/{sha256}": "-o cat.png",
     "GET /api/threads/{thread_id}/diff": "?from=$EARLIER&to=$CHECKPOINT",
     "GET /api/threads/{thread_id}/blame": "?key=state.messages",
     "GET /api/threads/{thread_id}/why": "?checkpointId=$CHECKPOINT",
@@ -102,6 +103,7 @@ EXAMPLES: dict[str, str] = {
 }
 """Route → the query, or the options, of its curl command."""
 THREADS = {
+    "GET /api/threads/{thread_id}/bytes/{sha256}": "album",
     "GET /api/threads/{thread_id}/queue": "report",
     "DELETE /api/threads/{thread_id}/queue/{run_id}": "report",
     "POST /api/threads/{thread_id}/signal": "order",
@@ -133,6 +135,7 @@ def curl(method: str, path: str) -> str:
         .replace("{rule_id}", "$RULE")
         .replace("{message_id}", "$MESSAGE")
         .replace("{key}", "tea")
+        .replace("{sha256}", "$SHA256")
     )
     url = "localhost:8080" + url.replace("{run_id}", "$QUEUED" if method == "DELETE" else "$RUN")
     if tail.startswith("?"):

@@ -226,7 +226,7 @@ class Thread:
 
     @checked
     async def part_bytes(self, part: MediaPart, checkpoint_id: str | None = None) -> bytes | None:
-        """The bytes of a message's part, which the thread keeps outside the message where they are many; None if it has none.
+        """The bytes of a message's part, stored outside the message where they are many; None if the thread has none.
 
         Args:
             checkpoint_id: where the message is in the state; default the head.

@@ -8,7 +8,11 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import CheckpointNotFound, ThreadExists, ThreadNotFound
+from graphflow.checkpoints.errors import unknown_checkpoint
+from graphflow.checkpoints.loading import load_thread
+from graphflow.checkpoints.media.large_bytes import named_parts, read_bytes
+from graphflow.errors import CheckpointNotFound, GraphflowError, ThreadExists, ThreadNotFound
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.core.machine import Interrupt
 from graphflow.json_data import plain
@@ -207,6 +211,29 @@ async def rewind(context: ServiceContext, thread_id: str, checkpoint_id: str, **
     async with context.thread_lock(thread_id):
         await context.runs.settled(thread_id)
         return await (await thread_of(context, thread_id)).rewind(checkpoint_id, **options)
+
+
+async def part_bytes(
+    context: ServiceContext, thread_id: str, name: str, checkpoint_id: str | None = None
+) -> tuple[bytes, str | None]:
+    """The bytes with this SHA-256 that a message of the thread names, and their media type.
+
+    Raises:
+        ThreadNotFound, CheckpointNotFound
+        GraphflowError: `not_found` when no message names them.
+    """
+    await thread_of(context, thread_id)
+    loaded = await load_thread(context.store, thread_id, checkpoint_id)
+    if loaded is None:
+        raise unknown_checkpoint(thread_id, checkpoint_id or "")
+    part = named_parts(loaded.machine).get(name)
+    if part is None or part.stored is None:
+        raise GraphflowError(
+            f"no message of thread {thread_id!r} names bytes with the SHA-256 {excerpt_of(name, 80)}; the parts of messages in"
+            " its state have it as `blob`",
+            code="not_found",
+        )
+    return await read_bytes(context.store, loaded.chain, name, part.stored), part.media_type
 
 
 async def fork(

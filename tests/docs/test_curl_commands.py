@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shutil
 import subprocess
@@ -95,7 +97,7 @@ def test_every_curl_command_works(served: tuple[str, Path]) -> None:
                 slow = {"agentKey": "slow", "chatId": "report"}
                 start({**slow, "message": "go"}, until='"type":"node.start"')
                 start({**slow, "message": "again", "onBusy": "enqueue"}, until="graphflow-queue-position")
-                ids |= found_ids(url)
+                ids |= found_ids(url) | {"SHA256": shown_picture(url)}
             method, _, path = name.partition(" ")
             told = run(http_api.curl(method, path), url, folder, chosen(name, ids, url))
             if name == "POST /api/rules":
@@ -104,6 +106,18 @@ def test_every_curl_command_works(served: tuple[str, Path]) -> None:
         for call in background:
             call.kill()
             call.communicate()
+
+
+def shown_picture(url: str) -> str:
+    """The hash of a picture in the thread `album`."""
+    picture = bytes(5_000)
+    part = {"type": "image", "data": base64.b64encode(picture).decode(), "mediaType": "image/png"}
+    said = {"agentKey": "demo_react", "chatId": "album", "message": "hello", "stream": False}
+    assert httpx.post(f"{url}/api/query", json=said, timeout=PATIENCE_S).status_code == 200
+    values = {"messages": [{"role": "user", "content": [part]}]}
+    edited = httpx.patch(f"{url}/api/threads/album/state", json={"values": values}, timeout=PATIENCE_S)
+    assert edited.status_code == 200, edited.text
+    return hashlib.sha256(picture).hexdigest()
 
 
 def shown_commands() -> list[str]:

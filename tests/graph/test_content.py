@@ -39,6 +39,17 @@ def test_a_part_in_the_openai_form_is_read_and_sent_as_it_was(wire: dict[str, An
     assert message.text == "See:" + (part.refusal if isinstance(part, RefusalPart) else "")
 
 
+@pytest.mark.parametrize(
+    "part",
+    [FilePart(data=PNG, name="a.pdf"), FilePart(blob="0" * 64, stored=5), ImagePart(upload="u"), AudioPart(url="https://x/y")],
+    ids=lambda part: part.type,
+)  # fmt: skip
+def test_a_part_in_our_own_form_is_read_as_it_was(part: Any) -> None:
+    """A file was dropped without a word: its type is that of a blank part in the OpenAI form."""
+    shown = json.loads(encode_json(part))
+    assert from_wire({"role": "user", "content": [shown]}) == HumanMessage(content=(part,))
+
+
 def test_texts_alone_are_a_str() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]
     assert from_wire({"role": "user", "content": parts}) == HumanMessage(content="ab")

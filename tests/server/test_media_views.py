@@ -10,6 +10,7 @@ from pathlib import Path
 
 from graphflow import ImagePart, tool
 from tests.server.conftest import ask, serving
+from tests.server.test_users import ANN, BOB, with_tokens
 from tests.service.conftest import make_application
 
 SHOT = random.Random(3).randbytes(200_000)
@@ -59,3 +60,36 @@ async def test_every_view_and_every_file_names_an_image_and_none_holds_it_but_th
     assert [path.name for path in written if SHOT[60:120] in path.read_bytes() or coded in path.read_bytes()] == []
     assert any(NAME in path.read_text("utf-8", "replace") for path in written), "the chat's record"
     assert len(SHOT) < app.settings.store.path.stat().st_size < len(SHOT) + 300_000
+
+
+async def test_the_bytes_are_read_by_their_hash_and_by_nobody_else(folder: Path) -> None:
+    (folder / "graphs" / "looks.json").write_text(json.dumps(AGENT))
+    with_tokens(folder)
+    async with serving(make_application(folder, script=SCRIPT, tools=[look])) as (client, _):
+        for chat_id, agent in (("c", "looks"), ("d", "plain")):
+            body = {"message": "?", "agentKey": agent, "chatId": chat_id, "stream": False}
+            assert (await client.post("/api/query", json=body, headers=ANN)).status_code == 200
+        found = await client.get(f"/api/threads/c/bytes/{NAME}", headers=ANN)
+        assert (found.status_code, found.content, found.headers["content-type"]) == (200, SHOT, "image/png")
+        assert found.headers["x-content-type-options"] == "nosniff"
+        for path, headers, code in (
+            (f"c/bytes/{NAME}", BOB, "thread_not_found"),
+            (f"d/bytes/{NAME}", ANN, "not_found"),
+            (f"nobody/bytes/{NAME}", ANN, "thread_not_found"),
+            ("c/bytes/" + "0" * 64, ANN, "not_found"),
+            (f"c/bytes/{NAME}?checkpointId=none", ANN, "checkpoint_not_found"),
+        ):
+            refused = await client.get(f"/api/threads/{path}", headers=headers)
+            assert (refused.status_code, refused.json()["data"]["error"]["code"]) == (404, code), path
+
+
+async def test_a_file_that_a_browser_could_run_is_only_downloaded(folder: Path) -> None:
+    page = b"<script>alert(1)</script>" * 500
+    part = {"type": "file", "data": base64.b64encode(page).decode(), "mediaType": "text/html", "name": "a.html"}
+    async with serving(make_application(folder)) as (client, _):
+        await ask(client, agentKey="plain", chatId="c")
+        values = {"messages": [{"role": "user", "content": [part]}]}
+        assert (await client.patch("/api/threads/c/state", json={"values": values})).status_code == 200
+        found = await client.get(f"/api/threads/c/bytes/{hashlib.sha256(page).hexdigest()}")
+    assert (found.content, found.headers["content-type"]) == (page, "application/octet-stream")
+    assert found.headers["content-disposition"] == "attachment"

@@ -42,12 +42,17 @@ Found = dict[str, int]
 """SHA-256 → the number of the log that has the bytes."""
 
 
-def stored_media(machine: Machine) -> Found:
-    """What the machine's messages name."""
+def named_parts(machine: Machine) -> dict[str, MediaPart]:
+    """SHA-256 → a part of the machine's messages that names the bytes, with their number if any has it."""
     named = _Named()
     for value in (*all_frames(machine), *machine.interrupts.values()):
         named.value(value)
-    return {name: number for name, number in named.found.items() if number is not None}
+    return named.found
+
+
+def stored_media(machine: Machine) -> Found:
+    """What the machine's messages name."""
+    return {name: part.stored for name, part in named_parts(machine).items() if part.stored is not None}
 
 
 def names_bytes(value: Any) -> bool:
@@ -155,11 +160,11 @@ class _Named(_Changed):
     """Notes which bytes a value names."""
 
     def __init__(self) -> None:
-        self.found: dict[str, int | None] = {}
+        self.found: dict[str, MediaPart] = {}
 
     def _part(self, part: MediaPart) -> MediaPart:
         if part.blob is not None and (part.stored is not None or part.blob not in self.found):
-            self.found[part.blob] = part.stored
+            self.found[part.blob] = part
         return part
 
 

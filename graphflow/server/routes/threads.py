@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response
 
 from graphflow.runtime.thread_status import ThreadStatus
 from graphflow.server.auth import caller_of, needs
@@ -87,6 +87,37 @@ async def state(
 ) -> Response:
     """The full state at the head or at a checkpoint."""
     return success(await service.state(application(request), thread_id, checkpoint_id))
+
+
+_SHOWN = frozenset(
+    {"image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav", "audio/mpeg", "audio/ogg", "audio/webm"}
+)
+"""Media types that browsers show without running anything in them."""
+
+
+@router.get(
+    "/threads/{thread_id}/bytes/{sha256}",
+    summary="Read an image, a sound or a file",
+    dependencies=READ,
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "The bytes."}},
+)
+async def part_bytes(
+    request: Request,
+    thread_id: str,
+    sha256: str,
+    checkpoint_id: Annotated[str | None, Query(alias="checkpointId")] = None,
+) -> Response:
+    """The bytes of a part of a message, which the state names by their hash (`blob`); images and sounds under their media type."""
+    data, media_type = await service.part_bytes(application(request), thread_id, sha256, checkpoint_id)
+    headers = {
+        "Cache-Control": "private, max-age=31536000, immutable",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if media_type not in _SHOWN:
+        media_type, headers["Content-Disposition"] = "application/octet-stream", "attachment"
+    return Response(data, media_type=media_type, headers=headers)
 
 
 @router.get("/threads/{thread_id}/diff", summary="Compare two checkpoints", dependencies=READ)
