@@ -226,7 +226,7 @@ async def part_bytes(
     loaded = await load_thread(context.store, thread_id, checkpoint_id)
     if loaded is None:
         raise unknown_checkpoint(thread_id, checkpoint_id or "")
-    part = named_parts(loaded.machine).get(name)
+    part = (await asyncio.to_thread(named_parts, loaded.machine)).get(name)  # it may have thousands of branches
     if part is None or part.stored is None:
         raise GraphflowError(
             f"no message of thread {thread_id!r} names bytes with the SHA-256 {excerpt_of(name, 80)}; the parts of messages in"

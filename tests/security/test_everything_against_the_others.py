@@ -27,7 +27,14 @@ LONG = size(12_000, long=4_000_000)
 """Characters of a text; a list or an object has an entry for every forty."""
 FOLLOWED_S = 5.0
 """A stream that goes on is left after this time."""
-PLACES = {"thread_id": "c-few", "run_id": "r-few", "rule_id": "x", "message_id": "m-few", "key": "k"}
+PLACES = {
+    "thread_id": "c-few",
+    "run_id": "r-few",
+    "rule_id": "x",
+    "message_id": "m-few",
+    "key": "k",
+    "sha256": "0" * 64,
+}
 """Parameter of a path → what there is of it."""
 PAGES = ("/", "/docs", "/api/openapi.json")
 """What OpenAPI does not describe."""

@@ -73,6 +73,7 @@ async def test_no_read_of_a_wide_run_keeps_the_loop(tmp_path: Path) -> None:
             "from": told[-1]["id"],
             "to": told[0]["id"],
             "key": "state.log",
+            "sha256": "0" * 64,
             "FIRST": told[-1]["id"],
             "agentKey": "wide",
             "name": "time_now",

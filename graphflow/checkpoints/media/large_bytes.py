@@ -161,6 +161,15 @@ class _Named(_Changed):
 
     def __init__(self) -> None:
         self.found: dict[str, MediaPart] = {}
+        self._seen: set[int] = set()
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        kind = type(value)
+        if kind in _LISTS or kind in _DICTS:  # thousands of branches share what their parent has
+            if id(value) in self._seen:
+                return value
+            self._seen.add(id(value))
+        return super().value(value, depth)
 
     def _part(self, part: MediaPart) -> MediaPart:
         if part.blob is not None and (part.stored is not None or part.blob not in self.found):
