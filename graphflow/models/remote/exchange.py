@@ -214,7 +214,7 @@ class Exchange:
         try:
             events = self._decoder.feed(block)
         except EventTooLong as error:
-            raise failure(f"provider {provider!r}: {error}", "provider_error", provider) from error
+            raise failure(f"provider {provider!r}: {error}", "provider_error", provider, retryable=False) from error
         if not events:
             return
         if len(self._beginning) < MOST_EVENTS:
@@ -322,7 +322,10 @@ class Exchange:
     def _too_slow(self, error: LimitReached) -> ModelError:
         provider, seconds = self._endpoint.provider, f"{error.seconds:g} s"
         what = {
-            "first_data": f"sent no data for {seconds} after the request",
+            # Without a head it may be the connection that takes so long.
+            "first_data": f"did not answer for {seconds}"
+            if self._response is None
+            else f"sent no {'whole event' if self._decoder.is_within_event else 'data'} for {seconds}",
             "idle": f"fell silent for {seconds} {self._reader.progress}",
             "total": f"was not done after {seconds}, {self._reader.progress}",
         }[error.limit]

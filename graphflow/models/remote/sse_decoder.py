@@ -43,6 +43,11 @@ class SseDecoder:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
+    @property
+    def is_within_event(self) -> bool:
+        """Whether an event has begun whose blank line has not arrived."""
+        return bool(self._pending_bytes)
+
     def feed(self, block: bytes) -> list[SseEvent]:
         """The events that `block` completes."""
         if self._head is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from graphflow.models.remote.bodies import EncodingRefused, decoded
 from graphflow.models.remote.connection import DIRECT, ConnectionWay
 
 if TYPE_CHECKING:
@@ -180,12 +181,14 @@ class _HttpxResponse:
     async def blocks(self) -> AsyncGenerator[bytes, None]:
         import httpx
 
-        encoded = self.headers.get("content-encoding", "identity") != "identity"
         # Raw blocks pass at once; identity is asked for, but a server may compress all the same.
-        source = self._response.aiter_bytes() if encoded else self._response.aiter_raw()
+        source = self._response.aiter_raw()
+        encoding = self.headers.get("content-encoding", "identity")
         try:
-            async for block in source:
+            async for block in source if encoding == "identity" else decoded(source, encoding):
                 yield block
+        except EncodingRefused as error:
+            raise TransportError(str(error), connecting=False, lasting=True) from error
         except httpx.HTTPError as error:
             raise TransportError(_text(error), connecting=False) from error
 

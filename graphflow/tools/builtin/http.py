@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.excerpts import excerpt_of
 from graphflow.http_headers import can_be_sent
+from graphflow.models.remote.bodies import EncodingRefused, decoded
 from graphflow.tools.builtin.addresses import (
     RequestRefused,
     Resolve,
@@ -176,12 +177,17 @@ class _Sender:
 
     async def _answer(self, url: httpx.URL, response: httpx.Response) -> dict[str, Any] | ToolResult:
         body, cut = bytearray(), False
-        async for chunk in response.aiter_bytes(65_536):
-            body += chunk
-            # Stops reading: an endless answer must end at the limit, not at the timeout.
-            if cut := len(body) > self._policy.max_bytes:
-                del body[self._policy.max_bytes :]
-                break
+        encoding = response.headers.get("content-encoding", "identity")
+        try:
+            async for chunk in decoded(response.aiter_raw(65_536), encoding):
+                body += chunk
+                # Stops reading: an endless answer must end at the limit, not at the timeout.
+                if cut := len(body) > self._policy.max_bytes:
+                    del body[self._policy.max_bytes :]
+                    break
+        except EncodingRefused as error:
+            text = f"the server answered {response.status_code}, and the answer can't be read: {error}"
+            return failed("EXECUTION_ERROR", text, "Try another address.")
         content_type = response.headers.get("content-type", "")
         data = {
             # A password in the URL must not come back to the model.
