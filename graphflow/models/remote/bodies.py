@@ -7,6 +7,8 @@ import zlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
+from graphflow.excerpts import excerpt_of
+
 _STEP = 64 * 1024
 """Bytes that come out at once."""
 _PAUSE = 1024 * 1024
@@ -37,7 +39,7 @@ async def decoded(blocks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[
             yield block
         return
     if form not in _FORMS:
-        raise EncodingRefused(f"the answer is encoded as {form[:40]!r}; only gzip and deflate are read")
+        raise EncodingRefused(f"the answer is encoded as {excerpt_of(form, 60)}; only gzip and deflate are read")
     inflater: _Inflater | None = None
     since = 0
     async for block in blocks:
