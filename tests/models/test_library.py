@@ -187,6 +187,20 @@ async def test_claude_gets_each_of_several_blocks_back_in_its_place() -> None:
     assert second["system"] == server.requests[0].json["system"]
 
 
+async def test_a_last_turn_of_claude_without_tools_still_defines_those_that_were_called() -> None:
+    """https://github.com/BerriAI/litellm/issues/5388: requests with calls in them must define tools; none may be called."""
+    called = AIMessage(tool_calls=(ToolCall(id="c", name="look_up"),))
+    async with raw_server(anthropic(*TURN)) as server:
+        model = library_model(server.url)
+        await complete(model, [*ASK, called, ToolMessage(tool_call_id="c", content="r")])
+        await complete(model, ASK)
+        await model.aclose()
+        first, second = (request.json for request in server.requests)
+    assert [tool["name"] for tool in first["tools"]] == ["look_up"]
+    assert first["tool_choice"]["type"] == "none"
+    assert "tools" not in second
+
+
 async def test_claude_gets_the_turns_of_others_without_their_thinking_and_with_ids_that_it_accepts() -> None:
     state = ProviderState(
         provider="openrouter",

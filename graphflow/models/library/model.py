@@ -76,6 +76,11 @@ class AnyLlmModel(RemoteModel):
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> _LibraryTurn:
         profile = self._provider.profile
+        if self._provider.key in CLAUDE_LIBRARY and not tools:
+            called = {call.name: None for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
+            # "Requests which include `tool_use` or `tool_result` blocks must define tools."
+            tools = [ToolSpec(name=name) for name in called]
+            options = msgspec.structs.replace(options, tool_choice="none") if tools else options
 
         def fields(replay: Replay, options: ChatOptions) -> dict[str, Any]:
             out: dict[str, Any] = {"stream": True}
