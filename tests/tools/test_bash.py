@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from graphflow.testing.tool_envelope_conformance import assert_envelope
 from graphflow.tools.builtin import BashPolicy, builtin_tools
 from graphflow.tools.builtin.bash import run_command
-from graphflow.tools.builtin.command_line import CommandRefused, split_words
+from graphflow.tools.builtin.command_line import CommandRefused, Word, split_words
 from graphflow.tools.builtin.process import run_program
 from graphflow.tools.envelope import completed, to_envelope
 from graphflow.tools.port import ToolResult
@@ -361,3 +362,18 @@ def test_a_command_line_is_split_or_refused_and_keeps_no_shell_syntax_outside_qu
 def test_a_word_may_be_long_without_being_copied_for_each_character(quote: str):
     (word,) = split_words(quote + "a" * 2_000_000 + quote)
     assert len(word.text) == 2_000_000
+
+
+@pytest.mark.parametrize(("length", "is_beside"), [(100, False), (1_000_000, True)])
+async def test_a_long_command_is_read_beside_the_event_loop(
+    house: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_beside: bool
+):
+    threads: list[int] = []
+
+    def noted(line: str) -> list[Word]:
+        threads.append(threading.get_ident())
+        return split_words(line)
+
+    monkeypatch.setattr("graphflow.tools.builtin.bash.split_words", noted)
+    assert "a command has one line" in (await bash(house, "a" * length + "\n")).text
+    assert [ident != threading.get_ident() for ident in threads] == [is_beside]

@@ -99,6 +99,10 @@ def bash_tool(policy: BashPolicy, workspaces: Workspaces | None = None) -> Tool:
     return bash
 
 
+INLINE = 10_000
+"""Characters of a command that are read on the event loop: a few milliseconds."""
+
+
 async def run_command(
     command: str, policy: BashPolicy, workspace: Workspace | None = None, *, apart: bool = False
 ) -> ToolResult:
@@ -114,7 +118,9 @@ async def run_command(
         await asyncio.to_thread(policy.sandboxes.require, sandbox, "bash.sandbox")
         if workspace is None:
             workspace = (await policy.workspaces().of("")).workspace
-        call = _CommandCall(command=command, parts=_parts(command), policy=policy, workspace=workspace, sandbox=sandbox)
+        # Each character is looked at: many of them beside the event loop.
+        parts = _parts(command) if len(command) <= INLINE else await asyncio.to_thread(_parts, command)
+        call = _CommandCall(command=command, parts=parts, policy=policy, workspace=workspace, sandbox=sandbox)
         result = await call.run()
     except CommandRefused as refused:
         return _with_sandbox(failed(refused.code, str(refused), _HINT), IN_PROCESS)
