@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
 
 from graphflow.content import ImagePart, TextPart
+from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, HumanMessage, ProviderState, ToolCall, ToolMessage
 from graphflow.models.chat_model import ChatModel, complete
-from graphflow.models.deltas import FallbackDelta, TextDelta
+from graphflow.models.deltas import Delta, FallbackDelta, Finish, TextDelta
 from graphflow.models.options import CallLimits, ChatOptions, options_from_document
+from graphflow.models.pool import ModelPool
 from graphflow.models.providers import ProviderNotReady, known_providers, open_model
+from graphflow.models.scripted.model import ScriptedModel
 from graphflow.modes.checks import agent_issues
+from tests.campaign import size
 from tests.models.anthropic.service import sse, start
 from tests.models.raw_server import DONE, STOP, Answer, Connection, RawServer, body, delta, event, raw_server, stream
 from tests.models.turns import ASK, hear
@@ -43,7 +48,7 @@ async def three(first: Answer, second: Answer = FINE, third: Answer = FINE) -> A
         yield [a, b, c]
 
 
-def opened(servers: list[RawServer], *, names: Any = ("two", "three"), **second: Any) -> ChatModel:
+def opened(servers: list[RawServer], *, names: Any = ("two", "three"), retries: int = 0, **second: Any) -> ChatModel:
     """The first of three providers, whose table names the others."""
     keys = ("one", "two", "three")
     tables: dict[str, dict[str, Any]] = {
@@ -52,7 +57,7 @@ def opened(servers: list[RawServer], *, names: Any = ("two", "three"), **second:
     }
     tables["one"]["fallback"] = names if isinstance(names, bool) else list(names)
     tables["two"] |= second
-    env = {f"{key.upper()}_KEY": f"secret-of-{key}" for key in keys} | {"LLM_MAX_RETRIES": "0"}
+    env = {f"{key.upper()}_KEY": f"secret-of-{key}" for key in keys} | {"LLM_MAX_RETRIES": str(retries)}
     return open_model("one", None, env, tables)
 
 
@@ -115,11 +120,12 @@ async def test_a_turn_that_has_begun_is_never_asked_again() -> None:
 
 
 async def test_retries_come_first_and_the_others_are_asked_in_their_order() -> None:
-    async with three(BUSY, BUSY) as servers:
-        model = opened(servers)
+    soon = body(503, b'{"error": {"message": "overloaded"}}', retry_after="0")
+    async with three(soon, soon) as servers:
+        model = opened(servers, retries=1)
         done = await complete(model, ASK)
         await model.aclose()
-        assert counts(servers) == [1, 1, 1]
+        assert counts(servers) == [2, 2, 1]
     assert [told.provider for told in done.fallbacks] == ["two", "three"]
     assert [told.failed for told in done.fallbacks] == ["one/model-one", "two/model-two"]
 
@@ -318,3 +324,59 @@ async def test_every_text_of_a_turn_comes_from_one_model() -> None:
         heard = await hear(model)
         await model.aclose()
     assert [type(d) for d in heard.deltas[:2]] == [FallbackDelta, TextDelta] and heard.texts == ["well"]
+
+
+# --- any course of things ------------------------------------------------------------------------
+
+
+class Played(ScriptedModel):
+    """Says its texts, fails before or behind them, or is refused when it is opened."""
+
+    def __init__(self, name: str, texts: list[str], error: ModelError | None) -> None:
+        super().__init__(model=name, provider="p")
+        self.texts, self.error, self.asked = texts, error, 0
+
+    async def stream(self, *_: Any, **__: Any) -> AsyncGenerator[Delta, None]:
+        self.asked += 1
+        for text in self.texts:
+            yield TextDelta(f"{self.model} {text}")
+        if self.error is not None:
+            raise self.error
+        yield Finish("stop", "stop")
+
+
+@pytest.mark.campaign
+async def test_whatever_fails_a_turn_is_that_of_one_model_and_each_is_asked_once() -> None:
+    for seed in range(size(500, long=20_000)):
+        dice = random.Random(seed)
+        kinds = [dice.choice(("fine", "fails", "cut", "filtered", "unready")) for _ in range(4)]
+        kinds[0] = kinds[0] if kinds[0] != "unready" else "fails"
+        models = {}
+        for position, kind in enumerate(kinds):
+            error = (
+                None
+                if kind == "fine"
+                else ModelError(kind, code="provider_error", kind="content_filter" * (kind == "filtered"))
+            )
+            texts = ["a", "b"][: dice.randint(1, 2)] if kind in ("fine", "cut") else []
+            models[f"m{position}"] = Played(f"m{position}", texts, error)
+
+        def open_played(provider: str | None, name: str | None, models: Any = models, kinds: Any = kinds) -> ChatModel:
+            if kinds[int((name or "m0")[1:])] == "unready":
+                raise ProviderNotReady("no key", retryable=False)
+            opened: ChatModel = models[name or "m0"]
+            return opened
+
+        names = dice.sample(["p/m0", "p/m1", "p/m2", "p/m3"], dice.randint(0, 4))
+        heard = await hear(ModelPool(open_played)("p", "m0"), fallback=tuple(names))
+        order = ["m0", *(name[2:] for name in names if name != "p/m0")]
+        ends = next(
+            (i for i, m in enumerate(order) if kinds[int(m[1:])] in ("fine", "cut", "filtered")), len(order) - 1
+        )
+        reached = [m for m in order[: ends + 1] if kinds[int(m[1:])] != "unready"]
+        assert [m for m in models if models[m].asked] == sorted(reached), (seed, kinds, order)
+        assert all(model.asked <= 1 for model in models.values()), seed
+        assert {text.split()[0] for text in heard.texts} <= {order[ends]}, seed
+        assert (heard.error is None) == (kinds[int(order[ends][1:])] == "fine"), (seed, kinds, order)
+        told = [d.model for d in heard.deltas if isinstance(d, FallbackDelta)]
+        assert told == reached[1:], (seed, kinds, order)
