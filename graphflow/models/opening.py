@@ -13,12 +13,13 @@ import msgspec
 from graphflow.models.chat_model import Capabilities, ChatModel, WrappedModel
 from graphflow.models.deltas import Delta
 from graphflow.models.options import ChatOptions, ToolSpec
-from graphflow.models.providers import open_provider, resolve_provider
+from graphflow.models.pool import ModelPool
+from graphflow.models.providers import open_provider, resolve_fallback, resolve_provider
 from graphflow.text_width import wrap
 
 if TYPE_CHECKING:
     from graphflow.messages import Message
-    from graphflow.models.pool import Opener
+    from graphflow.models.provider import Provider
     from graphflow.settings import Settings
 
 NOBODY = (
@@ -27,14 +28,11 @@ NOBODY = (
 )
 
 
-def opener(settings: Callable[[], Settings]) -> Opener:
-    """Opens models by the settings, which are asked for with the first model and not before."""
+def pool_of(settings: Callable[[], Settings]) -> ModelPool:
+    """Models opened by the settings, which are asked for with the first model and not before."""
     told: list[str] = []
 
-    def open_by_settings(provider_key: str | None = None, model: str | None = None) -> ChatModel:
-        found = settings()
-        provider = resolve_provider(provider_key, found.environ, found.providers)
-
+    def opened(found: Settings, provider: Provider, model: str | None) -> ChatModel:
         def logged(client: ChatModel) -> ChatModel:
             if provider.stands_in:
                 client = StandInModel(client, told)
@@ -47,7 +45,15 @@ def opener(settings: Callable[[], Settings]) -> Opener:
         # Each client by itself, so that the log has each attempt of a fallback.
         return open_provider(provider, model, found.environ, wrap=logged)
 
-    return open_by_settings
+    def open_by_settings(provider_key: str | None, model: str | None) -> ChatModel:
+        found = settings()
+        return opened(found, resolve_provider(provider_key, found.environ, found.providers), model)
+
+    def open_fallback(first: str, provider_key: str | None, model: str | None) -> ChatModel:
+        found = settings()
+        return opened(found, resolve_fallback(first, provider_key, found.environ, found.providers), model)
+
+    return ModelPool(open_by_settings, open_fallback)
 
 
 class StandInModel(WrappedModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from graphflow.models.fallback_names import split_name
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 Opener = Callable[[str | None, str | None], "ChatModel"]
 """`(provider key, model) → model`; None leaves the choice to the environment."""
+FallbackOpener = Callable[[str, str | None, str | None], "ChatModel"]
+"""`(provider of the first, provider key, model) → model`."""
 
 
 class ModelPool:
@@ -19,13 +22,16 @@ class ModelPool:
 
     Args:
         open_model: makes a model; called once per provider and name.
+        open_fallback: makes one that is asked in the place of another; default: as any.
     """
 
-    def __init__(self, open_model: Opener) -> None:
+    def __init__(self, open_model: Opener, open_fallback: FallbackOpener | None = None) -> None:
         self._open = open_model
+        self._open_fallback = open_fallback or (lambda first, provider, model: open_model(provider, model))
         self._models: dict[tuple[str | None, str | None], ChatModel] = {}
-        self._alone: dict[tuple[str | None, str | None], ChatModel] = {}
-        """Without fallbacks: as one model of a fallback it is asked itself, and not its own fallbacks."""
+        self._alone: dict[tuple[str | None, ...], ChatModel] = {}
+        """Without fallbacks: as one model of a fallback it is asked itself, and not its own fallbacks. Where it stands in for
+        another provider, that one's key comes first."""
 
     def __call__(self, provider_key: str | None = None, model: str | None = None) -> ChatModel:
         key = (provider_key, model)
@@ -34,18 +40,20 @@ class ModelPool:
             # Imported with the first model: most commands open none.
             from graphflow.models.fallback import FallbackModel
 
-            alone = self.alone(provider_key, model)
+            alone = self._kept((None, *key), lambda: self._open(*key))
             # A model of a user may have no capabilities.
             names = getattr(getattr(alone, "capabilities", None), "fallback", ())
-            found = self._models[key] = FallbackModel(alone, lambda name: self.alone(*split_name(name)), names)
+            found = self._models[key] = FallbackModel(alone, partial(self._fallback, alone.provider), names)
         return found
 
-    def alone(self, provider_key: str | None, model: str | None) -> ChatModel:
-        """The model itself."""
-        key = (provider_key, model)
+    def _fallback(self, first: str, name: str) -> ChatModel:
+        key = split_name(name)
+        return self._kept((first, *key), lambda: self._open_fallback(first, *key))
+
+    def _kept(self, key: tuple[str | None, ...], make: Callable[[], ChatModel]) -> ChatModel:
         found = self._alone.get(key)
         if found is None:
-            found = self._alone[key] = self._open(provider_key, model)
+            found = self._alone[key] = make()
         return found
 
     async def aclose(self) -> None:

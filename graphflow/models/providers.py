@@ -68,6 +68,27 @@ def resolve_provider(
     return _named(name, variables, table, source="provider key")
 
 
+def resolve_fallback(
+    first: str, key: str | None, env: Mapping[str, str] | None = None, profiles: Profiles | None = None
+) -> Provider:
+    """The provider behind `key`, which stands in for the provider `first`.
+
+    `LLM_API_KEY` counts for it only where the environment says that it is meant: it may be the key of the first.
+
+    Raises:
+        UnknownProvider, ProviderNotReady: see `resolve_provider`.
+    """
+    variables = environment(env)
+    found = resolve_provider(key, variables, profiles)
+    if found.key == first or found.api_key_source != "LLM_API_KEY" or _set(variables, "LLM_BASE_URL"):
+        return found
+    wanted = _set(variables, "LLM_PROVIDER")
+    if wanted is not None and wanted.lower() in (found.key, *found.profile.aliases):
+        return found
+    own = {name: value for name, value in variables.items() if name != "LLM_API_KEY"}
+    return resolve_provider(key, own, profiles)
+
+
 def open_model(
     provider_key: str | None = None,
     model: str | None = None,
@@ -100,7 +121,11 @@ def open_model(
             provider = msgspec.structs.replace(provider, profile=profile, api_key=key_text, api_key_source="api_key")
         return open_provider(provider, name, env, limits=limits, transport=transport)
 
-    return ModelPool(opened)(provider_key, model)
+    def stand_in(first: str, key: str | None, name: str | None) -> ChatModel:
+        provider = resolve_fallback(first, key, env, profiles)
+        return open_provider(provider, name, env, limits=limits, transport=transport)
+
+    return ModelPool(opened, stand_in)(provider_key, model)
 
 
 def open_provider(
@@ -391,24 +416,10 @@ def _check_way(provider: Provider) -> None:
     if profile.proxy is None and profile.tls is None and profile.api_key_function is None:
         return
     # Imported here: most processes have none of these.
-    from graphflow.models.remote.api_keys import keys_of
-    from graphflow.models.remote.connection import way_to
-    from graphflow.models.remote.failures import Masker
+    from graphflow.models.remote.connection import way_misfit
 
-    if profile.protocol == "library":
-        names = [name for name in ("proxy", "tls", "api_key_function") if getattr(profile, name) is not None]
-        raise _not_ready(
-            provider.key,
-            f"the library takes no {' and no '.join(names)}; set HTTPS_PROXY and SSL_CERT_FILE, or use a native protocol",
-        )
-    if missing := _VARIABLE.findall(provider.proxy or ""):
-        raise _not_ready(provider.key, f"its proxy needs {' and '.join(dict.fromkeys(missing))}; set it")
-    if (wrong := way_to(provider).misfit()) is not None:
+    if (wrong := way_misfit(provider)) is not None:
         raise _not_ready(provider.key, wrong)
-    try:
-        keys_of(provider, Masker())
-    except ValueError as error:
-        raise _not_ready(provider.key, f"api_key_function: {error}") from error
 
 
 def _require(provider: Provider, model: str | None) -> None:

@@ -20,7 +20,7 @@ from graphflow.memory.chat_recorder import ChatRecorder
 from graphflow.memory.prompt_snapshot import system_of
 from graphflow.memory.tools import memory_tools
 from graphflow.models.model_data import listed_prices
-from graphflow.models.opening import opener
+from graphflow.models.opening import pool_of
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
 from graphflow.models.providers import check_tables, known_providers
@@ -86,7 +86,7 @@ class Application(ServiceContext):
         self.toolbox = Toolbox(self.settings, self._registered_tools([*self._offered.tools, *tools]), self._take_tools)
         self.tools = self.toolbox.registry
         self.runner = self._make_runner()
-        self.models = ModelPool(models or opener(lambda: self.settings))
+        self.models = pool_of(lambda: self.settings) if models is None else ModelPool(models)
         self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
         self.providers = known_providers(self.settings.providers)
         check_tables(self.settings.environ, self.settings.providers)

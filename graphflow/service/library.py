@@ -80,9 +80,9 @@ class Services(dict[str, Any]):
         model = self._model
         if model is not None:
             return ModelPool(lambda provider, name: model)
-        from graphflow.models.opening import opener
+        from graphflow.models.opening import pool_of
 
-        return ModelPool(opener(self._settings))
+        return pool_of(self._settings)
 
 
 def _settings_of(given: Settings | bool | None) -> Callable[[], Settings]:

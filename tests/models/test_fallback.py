@@ -205,6 +205,30 @@ async def test_the_time_of_a_call_is_that_of_all_attempts() -> None:
         assert (failure.code, failure.detail["limit"], counts(servers)) == ("timeout", "total", [1, 0, 0])
 
 
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ({"TWO_KEY": "secret-of-two"}, "Bearer secret-of-two"),
+        ({}, None),
+        ({"LLM_PROVIDER": "two"}, "Bearer secret-of-one"),
+    ],
+)
+async def test_the_general_key_does_not_go_to_another_provider_unless_it_is_said_to_be_its(
+    more: dict[str, str], sent: str | None
+) -> None:
+    async with raw_server(BUSY) as one, raw_server(FINE) as two:
+        tables: dict[str, dict[str, Any]] = {
+            "one": {"base_url": one.url, "model": "m", "api_key_env": "ONE_KEY", "fallback": ["two"]},
+            "two": {"base_url": two.url, "model": "m", "api_key_env": "TWO_KEY"},
+        }
+        model = open_model("one", None, {"LLM_MAX_RETRIES": "0", "LLM_API_KEY": "secret-of-one", **more}, tables)
+        heard = await hear(model)
+        await model.aclose()
+        assert one.requests[0].headers["authorization"] == "Bearer secret-of-one"
+        assert [request.headers["authorization"] for request in two.requests] == ([sent] if sent else [])
+    assert sent or "no API key is set" in heard.failure.message
+
+
 # --- with what -----------------------------------------------------------------------------------
 
 TALK = (

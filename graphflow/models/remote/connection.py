@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from graphflow.masking import mask_text
 from graphflow.models.profiles import Tls
+from graphflow.models.remote.api_keys import keys_of
+from graphflow.models.remote.failures import Masker
 
 if TYPE_CHECKING:
     import ssl
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 DIRECT = "none"
 """As the proxy: none, whatever the environment says."""
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
@@ -102,6 +106,23 @@ class ConnectionWay:
 def way_to(provider: Provider) -> ConnectionWay:
     """The way to a provider."""
     return ConnectionWay(provider.proxy, provider.profile.tls, provider.tls_password)
+
+
+def way_misfit(provider: Provider) -> str | None:
+    """What is wrong with the proxy, the certificates or the key function of a provider, or None."""
+    profile = provider.profile
+    if profile.protocol == "library":
+        names = [name for name in ("proxy", "tls", "api_key_function") if getattr(profile, name) is not None]
+        return f"the library takes no {' and no '.join(names)}; set HTTPS_PROXY and SSL_CERT_FILE, or use a native protocol"
+    if missing := _VARIABLE.findall(provider.proxy or ""):
+        return f"its proxy needs {' and '.join(dict.fromkeys(missing))}; set it"
+    if (wrong := way_to(provider).misfit()) is not None:
+        return wrong
+    try:
+        keys_of(provider, Masker())
+    except ValueError as error:
+        return f"api_key_function: {error}"
+    return None
 
 
 def _proxy_misfit(proxy: str) -> str | None:
