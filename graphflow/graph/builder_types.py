@@ -64,7 +64,7 @@ class GraphFields(TypedDict, total=False):
     input: Mapping[str, Any]
     """JSON Schema of the input; without it an object with `query`."""
     result: str
-    """Expression for the run's output; without it the last answer of a model."""
+    """Expression for the run's output; without it, with `messages` in the state, the text of the last answer there, else the whole state."""
     invariants: Iterable[str]
     interrupt_before: Iterable[str]
     """Nodes before which every run stops for a person; `*` is all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -12,6 +13,7 @@ import msgspec
 from graphflow.errors import Issue, ModelError, NodeFailed
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
+from graphflow.graph.definition.json_schema import check_schema
 from graphflow.graph.engine.context import Asked
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.typed_state.answers import answer_form
@@ -24,8 +26,9 @@ from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of, with_bytes
 from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
+from graphflow.suggestions import choose
 from graphflow.tools.port import Tool, tool
-from graphflow.tools.selection import unknown_tools
+from graphflow.tools.selection import offered_tools, unknown_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -55,6 +58,16 @@ WITH_SCHEMA: dict[str, Any] = {
 }
 
 
+_CHOICES = ("none", "auto", "required")
+
+
+def _schema_issues(schema: Any) -> Iterable[Issue]:
+    """Errors of the schema in a node's `with`; one with expressions in it is known only at run time."""
+    if isinstance(schema, Mapping) and "${" not in repr(schema):
+        for issue in check_schema(schema):
+            yield dataclasses.replace(issue, pointer=f"/with/schema{issue.pointer}")
+
+
 class ModelKind:
     """`use: model`.
 
@@ -75,6 +88,8 @@ class ModelKind:
     def check(self, name: str, node: NodeDefinition, document: GraphDefinition) -> Iterable[Issue]:
         arguments = node.with_ if isinstance(node.with_, Mapping) else {}
         yield from unknown_tools(self._tools, arguments)
+        yield from _schema_issues(arguments.get("schema"))
+        yield from self._choice_issues(arguments, document)
         own = arguments.get("options")
         if isinstance(own, Mapping) and "${" not in repr(own):
             try:
@@ -91,6 +106,22 @@ class ModelKind:
                 pointer="/with/providerKey",
                 message=f"no provider {provider!r}",
                 hint=f"known: {', '.join(self._providers)}",
+                kind="reference",
+            )
+
+    def _choice_issues(self, arguments: Mapping[str, Any], document: GraphDefinition) -> Iterable[Issue]:
+        choice = arguments.get("toolChoice")
+        if not isinstance(choice, str) or "${" in choice or choice in _CHOICES:
+            return
+        # An expression says only at run time which tools there are.
+        if any(isinstance(arguments.get(name), str) for name in ("tools", "keywords")):
+            return
+        offered = offered_tools(self._tools, document, arguments)
+        if choice not in offered:
+            yield Issue(
+                pointer="/with/toolChoice",
+                message=f"the tool {choice!r} is not offered by this node",
+                hint=choose(choice, [*_CHOICES, *offered]),
                 kind="reference",
             )
 

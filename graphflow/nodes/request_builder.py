@@ -18,6 +18,7 @@ from graphflow.content import (
     TextPart,
     content_of,
     media_of,
+    media_type_of,
 )
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import ListView
@@ -168,6 +169,7 @@ def messages_of(
 # --- references and media -------------------------------------------------------------------------
 
 _KINDS: dict[str, type[MediaPart]] = {"image": ImagePart, "audio": AudioPart, "file": FilePart}
+_NO_PART = "it has no url, or its type is not known; give it a url and its mimeType, such as image/png"
 _SHOWN = ("id", "name", "type", "mimeType", "url")
 
 
@@ -219,7 +221,7 @@ async def _referred(message: HumanMessage, ctx: NodeRun, model: ChatModel, is_ne
     for reference in message.references:
         part = _part_of(reference)
         wanted = isinstance(reference, Mapping) and reference.get("as") == "part"
-        why = "it is no image, no audio and no file" if part is None else await _refusal(part, ctx, model, wanted)
+        why = _NO_PART if part is None else await _refusal(part, ctx, model, wanted)
         if why is None and part is not None:
             parts.append(part)
             continue
@@ -240,6 +242,9 @@ def _part_of(reference: Any) -> MediaPart | None:
     if not isinstance(reference, Mapping):
         return None
     mime = reference.get("mimeType")
+    if mime is None and reference.get("type") not in _KINDS and reference.get("as") == "part":
+        url, name = reference.get("url"), reference.get("name")
+        mime = media_type_of(url if isinstance(url, str) else None, name if isinstance(name, str) else None)
     major = mime.partition("/")[0] if isinstance(mime, str) else None
     kind = _KINDS.get(str(reference.get("type"))) or _KINDS.get(major or "") or (FilePart if mime else None)
     if kind is None:

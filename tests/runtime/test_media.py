@@ -143,3 +143,17 @@ def test_token_counts_know_media() -> None:
         (FilePart(url="x"), 700),
     ):
         assert estimate_message_tokens([HumanMessage(content=(TextPart(text="look"), part))]) > text + least
+
+
+async def test_a_reference_that_must_be_a_part_is_known_by_its_ending(server: RawServer) -> None:
+    url = "https://x.test/cat.png?size=2"
+    content, _, _ = await ask(server, SEES, {"url": url, "as": "part"})
+    assert content[1] == {"type": "image_url", "image_url": {"url": url}}
+
+
+async def test_a_reference_of_no_known_type_that_must_be_a_part_is_an_error_that_says_what_is_missing(
+    server: RawServer,
+) -> None:
+    _, _, error = await ask(server, SEES, {"url": "https://x.test/cat", "as": "part"})
+    assert "give it a url and its mimeType" in str(error)
+    assert not server.requests

@@ -217,7 +217,7 @@ class GraphDefinition(_Part, frozen=True):
     input: dict[str, Any] | None = None
     """JSON Schema of the input. Absent: an object with `query`."""
     result: str | None = None
-    """CEL expression for the run's output. Absent: the last answer of a model."""
+    """CEL expression for the run's output. Absent: with `messages` in the state the text of the last answer there, else the whole state."""
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     """JSON Schema of the state. Each property is a state key, with `default`, `x-reducer` and `x-scope`."""
     budget: Budget = Budget()
