@@ -51,12 +51,8 @@ REFUSED = {
 FAILING = {
     "state.a / state.b": ("expression", "its value is infinite"),
     "state.b / state.b": ("expression", "its value is not a number (NaN)"),
-    "state.big * state.big": ("expression", "its value is infinite"),
-    "[state.a / state.b]": ("expression", "its value is infinite"),
-    "state.n / 0": ("expression", "divide by zero"),
     "state.list[state.key]": ("expression", "write int(…) around the index"),
     "state.many.map(x, x)": ("limit_exceeded", "map() has 10,001"),
-    "state.list.map(x, state.many.all(y, y >= 0))": ("limit_exceeded", "bounds.expression_items allows 10,000"),
 }
 
 
@@ -116,7 +112,7 @@ def test_what_fails_in_a_run_fails_with_the_same_words_at_every_door(cli: Comman
         (folder / f"{key}.json").write_text(json.dumps({"agent": key, "cases": [case]}), encoding="utf-8")
     tested = cli("test", "--json")
     assert {case["case"]: case["differs"] for case in tested.json} == {key: [] for key in keys}
-    ran = {key: cli("run", key, "hi") for key in ("e0", "e6")}
+    ran = {key: cli("run", key, "hi") for key in ("e0", "e3")}
     answers = over_http(project, keys)
     for key, source in keys.items():
         code, words = FAILING[source]

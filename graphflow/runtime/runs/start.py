@@ -65,9 +65,7 @@ def check_request(
     Raises:
         GraphflowError: `invalid_input`.
     """
-    _one_of("durability", request.durability, ("async", "sync"))
-    _one_of("on_waiting", request.on_waiting, ("reject", "cancel", "answer"))
-    _one_of("on_busy", request.on_busy, ("reject", "enqueue", "interrupt", "rollback"))
+    _check_words(request)
     given = request.input
     given = {} if given is None else {"query": given} if isinstance(given, str) else given
     plan = host.documents.newest()
@@ -90,21 +88,24 @@ def check_request(
         host.documents.check_priced(plan, limits)
     thread_id = request.thread_id or host.ids.new_id()
     run_id = request.run_id or host.ids.new_id()
-    tick = Input(
-        id=host.ids.new_id(),
-        at=host.clock.now_ms(),
-        run_id=run_id,
-        input=_frozen(given, "the input"),
-        limits={**plan.limits, **limits},
-        before=tuple(request.interrupt_before),
-        after=tuple(request.interrupt_after),
-        params=_frozen(request.params, "`params`"),
-        durability=request.durability,
-        document=plan.digest,
-        chosen=chosen,
-        starter=request.starter,
-        large=size > LARGE_BYTES,
-    )
+    try:
+        tick = Input(
+            id=host.ids.new_id(),
+            at=host.clock.now_ms(),
+            run_id=run_id,
+            input=freeze(given),
+            limits={**plan.limits, **limits},
+            before=tuple(request.interrupt_before),
+            after=tuple(request.interrupt_after),
+            params=freeze(request.params),
+            durability=request.durability,
+            document=plan.digest,
+            chosen=chosen,
+            starter=request.starter,
+            large=size > LARGE_BYTES,
+        )
+    except StateError as error:
+        raise _too_deep(given, error) from None
     request = msgspec.structs.replace(request, thread_id=thread_id, run_id=tick.run_id, input=given)
     return CheckedInput(plan, request, tick, audience, consumes, supersedes)
 
@@ -227,13 +228,22 @@ def _begin(host: RunHost, executor: Executor, new: CheckedInput) -> None:
     tick.at = executor.events.emit_start(*preamble, began)
 
 
+def _check_words(request: RunRequest) -> None:
+    _one_of("durability", request.durability, ("async", "sync"))
+    _one_of("on_waiting", request.on_waiting, ("reject", "cancel", "answer"))
+    _one_of("on_busy", request.on_busy, ("reject", "enqueue", "interrupt", "rollback"))
+
+
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise GraphflowError(f"{name} is {value!r}; it is one of {', '.join(allowed)}", code="invalid_input")
 
 
-def _frozen(value: Any, what: str) -> Any:
+def _too_deep(given: Any, error: StateError) -> GraphflowError:
+    """The error of an input or `params` that can't be looked through, by which of them it is."""
+    place = "`params`"
     try:
-        return freeze(value)
-    except StateError as error:
-        raise GraphflowError(f"{what}: {error.message}", code="invalid_input") from None
+        freeze(given)
+    except StateError:
+        place = "the input"
+    return GraphflowError(f"{place}: {error.message}", code="invalid_input")
