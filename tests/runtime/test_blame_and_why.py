@@ -211,6 +211,21 @@ async def test_why_tells_a_choice_an_error_route_and_the_only_way(compile_graph:
     assert told[1].error is not None and told[1].error["code"] == "node_error"
 
 
+async def test_why_tells_that_a_run_failed_at_a_node_whose_error_no_route_took(store: Checkpointer) -> None:
+    """It said that the node's error route led back to the node."""
+    document = {
+        "graphflow": "1",
+        "state": {"properties": {"a": {"type": "number", "default": 0.0}, "b": {"type": "number"}}},
+        "start": "divide",
+        "nodes": {"divide": {"ask": {"message": "'?'"}, "set": {"b": "1.0 / state.a"}, "next": "end"}},
+    }
+    app = load_graph(document, checkpointer=store)
+    await app.run({}, "t")
+    await app.answer("t", {})
+    (told,) = (await app.thread("t").why()).decisions
+    assert (told.how, told.to, (told.error or {}).get("code")) == ("stopped", "divide", "expression")
+
+
 async def test_why_follows_a_subgraph_out_to_the_node_that_ran_it(compile_graph: Compile) -> None:
     inner = Graph(Counter, name="inner", result="state.n")
 

@@ -99,6 +99,7 @@ _HOW = {
     "only": "its only route",
     "choice": "the node chose it",
     "error": "its error route",
+    "stopped": "no error route takes this error: the run failed here",
     "budget": "budget exceeded",
     "expired": "nobody answered in time",
     "failed": "the error went to the parent node",
@@ -111,7 +112,8 @@ _HOW = {
 def _say_decision(decision: Decision) -> None:
     where = f"{decision.path}/{decision.node}" if decision.path else decision.node
     how = _HOW.get(decision.how, decision.how)
-    say(f"{where}#{decision.visit} → {decision.to}" + (f"  ({how})" if how else ""))
+    led = "" if decision.how == "stopped" else f" → {decision.to}"
+    say(f"{where}#{decision.visit}{led}" + (f"  ({how})" if how else ""))
     if decision.error is not None:
         say(f"  {shortened(error_text(decision.error), 200)}")
     marks = {True: "✓", False: "✗", None: "·"}

@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     to: str
     how: str
     """`only` (there is one way), `condition`, `choice` (the node's function named it), `error` (its error route),
-    `budget` (the budget's `onExceeded`), `failed` (nothing there took the failure: it went to the node above), `collect` and `skip`
+    `budget` (the budget's `onExceeded`), `stopped` (no error route took it: the run failed at this node), `failed` (nothing there took the failure: it went to the node above), `collect` and `skip`
     (its join took the failure so), `expired`, or the source of a checkpoint in which no node led anywhere (`input`, `ask`, `edit`, …)."""
     visit: int = 1
     path: str = ""
@@ -203,7 +203,7 @@ class _Reader:
         told = _told(now.error)
         if any(matches(codes, str(told["code"])) and target == to for codes, target in node.errors):
             return "error", told
-        return ("budget" if to == self.plan.on_exceeded else "error"), told
+        return ("budget" if to == self.plan.on_exceeded else "stopped"), told
 
     def _looked_at(self, frame: Frame, node: PlanNode) -> tuple[Condition, ...]:
         refs = tuple(ref for route in node.routes if route.when is not None for ref in route.when.refs)
