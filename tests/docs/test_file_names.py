@@ -28,6 +28,8 @@ def texts_of(path: Path) -> Iterator[str]:
     if path.suffix != ".py":
         yield text
         return
+    if not NAMED.search(text):  # to take a module apart takes long, and most name none
+        return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING):
             yield token.string
