@@ -24,10 +24,12 @@ PIECES = (
     "key=", "password: ", "Bearer ", "eyJ", " a:", "/a", "a/#1", "-----BEGIN A", "//\n", "x(a)", "}{", "1.",
 )  # fmt: skip
 AT_ONE_PLACE = {
+    "graphflow.graph.expressions.growth._IS_READ",
     "graphflow.graph.expressions.parser._TOKEN",
     "graphflow.id_rule._ID",
     "graphflow.runtime.history.provenance._ABOVE",
     "graphflow.runtime.history.replay._WITH_VISIT",
+    "graphflow.server.auth._NAMED",
     "graphflow.server.client_addresses._PORT",
     "graphflow.server.cors._ORIGIN",
     "graphflow.tools.running.templates._HEAD",
