@@ -226,6 +226,14 @@ def test_an_integer_that_no_double_holds_is_an_error_by_name(value, source):
         assert f"{variable}." in caught.value.message
 
 
+def test_a_double_as_text_is_as_cel_writes_it_and_in_a_template_as_json_does():
+    """Both are in docs/how-to/graphs.md."""
+    environment, scope = Environment(schemas={"input": SCHEMA}), {"input": {"x": 1234567}}
+    assert compile_expression("string(input.x)", environment).evaluate(scope) == "1.234567e+06"
+    assert compile_expression("string(int(input.x))", environment).evaluate(scope) == "1234567"
+    assert compile_template("${input.x} km", environment).evaluate(scope) == "1234567 km"
+
+
 def test_what_a_bare_path_gives_is_what_the_client_wrote():
     template = compile_template(
         {"x": "${input.x}", "text": "${input.x} and ${input.list}"}, Environment(schemas={"input": SCHEMA})

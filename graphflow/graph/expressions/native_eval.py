@@ -153,7 +153,8 @@ def _compared(left: _Operand, word: str, right: _Operand) -> Evaluate:
             if kind is int:
                 alike = not numbers and LEAST <= a <= MOST and LEAST <= b <= MOST
             elif kind is str:
-                alike = is_sound(a) and is_sound(b)  # both compare code points
+                # Both compare code points. Most texts are ASCII, which takes no call to see.
+                alike = (a.isascii() or is_sound(a)) and (b.isascii() or is_sound(b))
             else:
                 alike = kind is float or (kind is bool and equality) or (a is None and nulls)
             if alike:
