@@ -151,6 +151,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"tool_choice is {self.tool_choice!r}; it is none, auto, required or {{name}}")
         if self.parallel_tool_calls not in (None, True, False):
             raise ValueError(f"parallel_tool_calls is {self.parallel_tool_calls!r}; it is true or false")
+        if self.limits is not None and not isinstance(self.limits, CallLimits):
+            raise ValueError(f"limits is {excerpt_of(self.limits)}; it is CallLimits(idle_s=…)")
         for name in CallLimits.__struct_fields__ if self.limits is not None else ():
             _range(f"limits.{name}", getattr(self.limits, name), 0, None, low_open=True)
         if self.extra != {} and (wrong := next(_extra_issues(self.extra), None)):

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphflow.errors import Issue, ModelError, NodeFailed
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import thaw
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.json_schema import check_schema
 from graphflow.graph.engine.context import Asked
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.typed_state.answers import answer_form
-from graphflow.messages import AIMessage, HumanMessage, Message, to_wire
+from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, from_wire, misfit, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, FallbackDelta, Finish, ToolCallDelta
 from graphflow.models.fallback_names import fallback_issues
@@ -134,6 +135,44 @@ class ModelKind:
         return run
 
 
+def asked_messages(ctx: NodeRun, messages: Any, call: str) -> list[Message]:
+    """The messages that code gives a model, each of them checked; those of the state were when they were written.
+
+    Raises:
+        NodeFailed: `validation`: one of them is none.
+    """
+    if isinstance(messages, str):
+        return [HumanMessage(content=messages)]
+    wanted = 'give a text, or a list of messages such as HumanMessage("…") or {"role": "user", "content": "…"}'
+    if not isinstance(messages, Iterable) or isinstance(messages, bytes | Mapping):
+        raise NodeFailed(
+            f"node {ctx.node!r} calls {call} with messages={excerpt_of(messages)}; {wanted}", code="validation"
+        )
+    given = list(messages)
+    if not given:
+        raise NodeFailed(f"node {ctx.node!r} calls {call} with no messages; {wanted}", code="validation")
+    stored = ctx.state.get("messages", ())
+    known = set(map(id, stored))
+    for place, message in enumerate(given):
+        if id(message) in known:
+            continue
+        if isinstance(message, Mapping):
+            try:
+                given[place] = from_wire(message, stored)
+                continue
+            except ValueError as error:
+                wrong: str | None = str(error)
+        elif isinstance(message, MESSAGE_TYPES):
+            wrong = misfit(message)
+        else:
+            wrong = f"{excerpt_of(message)} is no message"
+        if wrong is not None:
+            raise NodeFailed(
+                f"node {ctx.node!r} calls {call} with messages[{place}]: {wrong}; {wanted}", code="validation"
+            )
+    return given
+
+
 def open_model(ctx: NodeRun, provider_key: str | None, model: str | None) -> ChatModel:
     """See `Context.open_model`."""
     ctx.refuse_when_over()
@@ -154,6 +193,12 @@ class CountedModel(WrappedModel):
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         ctx, key = self._ctx, self._ctx.keys.ordinal("stream")
+        messages = asked_messages(ctx, messages, "model.stream")
+        if not isinstance(options, ChatOptions):
+            raise NodeFailed(
+                f"node {ctx.node!r} calls model.stream with options={excerpt_of(options)}; give ChatOptions(temperature=…)",
+                code="validation",
+            )
         if any(type(message.content) is not str for message in messages):
             messages = await with_bytes(messages, ctx)
         meter, empty = CallMeter.begun(ctx, self._inner, key), True
@@ -205,7 +250,7 @@ async def call_model(
     document = ctx.document
     if provider_key is None:
         provider_key, model = model_of(ctx, document, {} if model is None else {"model": model})
-    asked = [HumanMessage(content=messages)] if isinstance(messages, str) else list(messages)
+    asked = asked_messages(ctx, messages, "ctx.call_model")
     request, plain = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
     ctx.offered = (ctx.offered or frozenset()) | offered.keys()
