@@ -176,7 +176,7 @@ def refuse(*_: Any) -> None:
 PLAIN = [
     "out.rows.map(x, x.n)", "out.rows.filter(x, x.n % 2 == 0 || x.name == 'row 1')", "out.rows.all(x, x.n >= 0)",
     "out.rows.exists(x, x.name == 'none')", "out.rows.exists_one(x, x.name.startsWith('row 17'))",
-    "out.rows.map(x, x.n > 5, {'name': x.name + '!', 'n': string(x.n)})", "out.rows.filter(x, x.text in out.rows[0].tags)",
+    "out.rows.map(x, x.n >= 0, {'name': x.name + '!', 'n': string(x.n)})", "out.rows.filter(x, x.text in out.rows[0].tags)",
     "out.rows.filter(x, x.text.contains('é'))",
 ]  # fmt: skip
 
