@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -25,7 +26,7 @@ from graphflow.models.fallback_names import fallback_issues
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of, with_bytes
-from graphflow.nodes.turn import CUT_OFF, CallIds, ModelStream, TurnFactory, structured
+from graphflow.nodes.turn import AT_ONCE, CUT_OFF, CallIds, ModelStream, TurnFactory, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.suggestions import choose
 from graphflow.tools.port import Tool, tool
@@ -201,7 +202,7 @@ class CountedModel(WrappedModel):
             )
         if any(type(message.content) is not str for message in messages):
             messages = await with_bytes(messages, ctx)
-        meter, empty = CallMeter.begun(ctx, self._inner, key), True
+        meter, empty, count = CallMeter.begun(ctx, self._inner, key), True, 0
         ids = CallIds(ctx, messages, recorded=False)
         try:
             async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
@@ -210,6 +211,8 @@ class CountedModel(WrappedModel):
                         meter.fall_back(delta)
                     else:
                         empty = False
+                    if (count := count + 1) % AT_ONCE == 0:  # see `ModelStream.hear`
+                        await asyncio.sleep(0)
                     if isinstance(delta, ToolCallDelta):
                         delta = await ids.own(delta)
                         if delta.id is not None:

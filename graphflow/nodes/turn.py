@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from graphflow.tools.registry import ToolRegistry
 
 CUT_OFF = frozenset({"length", "content_filter"})
+AT_ONCE = 256
+"""Deltas that are taken before others have their turn: a millisecond or two."""
 """Finish reasons of an incomplete answer; they become the run's finish reason."""
 
 
@@ -181,10 +184,13 @@ class ModelStream:
         ids = CallIds(ctx, messages, recorded=True)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
         # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.
-        say, think = speech.say, speech.think
+        say, think, count = speech.say, speech.think, 0
         try:
             async with aclosing(model.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
+                    # A model in this process, or one chunk of a provider, may have thousands of deltas without a pause.
+                    if (count := count + 1) % AT_ONCE == 0:
+                        await asyncio.sleep(0)
                     kind = type(delta)
                     if isinstance(delta, ToolCallDelta):
                         delta = await ids.own(delta)
