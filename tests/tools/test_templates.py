@@ -12,10 +12,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from graphflow.bounds import DEFAULTS
 from graphflow.messages import HumanMessage, ToolMessage
 from graphflow.tools.result import ArgumentsRefused
 from graphflow.tools.running.arguments import LatestResults, parse_arguments
-from graphflow.tools.running.templates import has_template, resolve_templates
+from graphflow.tools.running.templates import MOST_ISSUES, MOST_REFERENCES, has_template, resolve_templates
 
 ZONES = ("", "Z", "z", "+08:00", "-03:30", "+0530", "+14")
 
@@ -239,3 +240,23 @@ def test_what_is_no_date_is_refused_with_its_value(value: Any, words: str) -> No
     with pytest.raises(ArgumentsRefused) as refused:
         resolve_templates({"x": "{{t.v+1d}}"}, {"t": {"v": value}})
     assert words in str(refused.value) and repr(value) in str(refused.value).replace('"', "'")
+
+
+@pytest.mark.parametrize(("results", "issues"), [({}, MOST_ISSUES + 1), ({"x": {"y": 1}}, 1)])
+def test_a_text_of_many_references_is_refused_after_the_first_of_them(results: dict[str, Any], issues: int) -> None:
+    looked: list[str] = []
+
+    class Seen(dict[str, Any]):
+        def __contains__(self, name: object) -> bool:
+            looked.append(str(name))
+            return super().__contains__(name)
+
+    with pytest.raises(ArgumentsRefused) as refused:
+        resolve_templates({"a": "{{x.y}} " * (MOST_REFERENCES + 5)}, Seen(results))
+    assert len(refused.value.errors) == issues
+    assert len(looked) <= MOST_REFERENCES
+
+
+def test_references_give_no_more_than_a_value_may_have() -> None:
+    with pytest.raises(ArgumentsRefused, match="give more than"):
+        resolve_templates({"a": "{{x}} " * 20}, {"x": "a" * (DEFAULTS.value_bytes // 10)})

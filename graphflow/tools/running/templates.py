@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from graphflow.bounds import DEFAULTS
 from graphflow.graph.definition.types import show
 from graphflow.tools.envelope import json_text
 from graphflow.tools.result import ArgumentsRefused
@@ -19,9 +20,12 @@ from graphflow.tools.schema import did_you_mean
 
 # The text comes from a model and is read on the event loop, so no pattern may go back over what it has read: repetitions are
 # possessive (`*+`), and each ends at a character that can't belong to it.
-_BRACES = re.compile(r"\{\{([^{}]*+)\}\}")
-_NAMED = re.compile(r"[^\W\d]|[\d-]++[^\W\d][\w-]*+\.")
-"""How a reference begins; `{{1, 2}}`, `{{3.5}}` or nested braces are ordinary text."""
+_REFERENCE = re.compile(r"\{\{(\s*+(?:[^\W\d]|[\d-]++[^\W\d][\w-]*+\.)[^{}]*+)\}\}")
+"""`{{1, 2}}`, `{{3.5}}` or nested braces are ordinary text."""
+MOST_REFERENCES = 1_000
+"""In the arguments of one call."""
+MOST_ISSUES = 20
+"""That a call is refused with: to word one takes longer than to read it, and a model corrects no hundreds."""
 _HEAD = re.compile(r"(?P<tool>[\d-]*+[^\W\d][\w-]*+)(?P<path>(?:\.[^\s.\[\]+]++|\[-?[0-9]++\])*)")
 _SHIFT = re.compile(r"(?<!\s)\s*+[+-]\s*+[0-9]++\s*+[A-Za-z]++")
 _INDEX = re.compile(r"-?[0-9]{1,18}")
@@ -39,7 +43,7 @@ _FORMS = (
 def has_template(value: Any) -> bool:
     """Whether any text in `value`, at any depth, contains a reference."""
     if isinstance(value, str):
-        return "{{" in value and any(_inner(braces) for braces in _BRACES.finditer(value))
+        return _REFERENCE.search(value) is not None
     if isinstance(value, Mapping):
         return any(has_template(key) or has_template(item) for key, item in value.items())
     return isinstance(value, list | tuple) and any(has_template(item) for item in value)
@@ -56,17 +60,42 @@ def resolve_templates(arguments: Mapping[str, Any], results: Mapping[str, Any]) 
         results: data of the latest result of each tool in this run, by tool name.
 
     Raises:
-        ArgumentsRefused: with every reference that can't be resolved, and what exists instead.
+        ArgumentsRefused: with the references that can't be resolved, and what exists instead; or there are too many, or what they give
+            is too large.
     """
     issues: list[str] = []
-    resolved = _resolve(arguments, results, "", issues)
+    resolved = _resolve(arguments, _Results(results), "", issues)
     if issues:
         raise ArgumentsRefused(issues)
     out: dict[str, Any] = resolved
     return out
 
 
-def _resolve(value: Any, results: Mapping[str, Any], place: str, issues: list[str]) -> Any:
+class _Results:
+    """What the references of one call name, and how much of it was taken."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        self._left, self._size = MOST_REFERENCES, DEFAULTS.value_bytes
+
+    def count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise ArgumentsRefused(
+                [f"the arguments have more than {MOST_REFERENCES:,} references; give the values themselves"]
+            )
+
+    def take(self, text: str) -> str:
+        self._size -= len(text)
+        if self._size < 0:
+            most = f"{DEFAULTS.value_bytes:,} characters"
+            raise ArgumentsRefused(
+                [f"the references of the arguments give more than {most}; refer to parts of the results"]
+            )
+        return text
+
+
+def _resolve(value: Any, results: _Results, place: str, issues: list[str]) -> Any:
     if isinstance(value, str):
         return _resolve_text(value, results, place, issues) if "{{" in value else value
     if isinstance(value, Mapping):
@@ -82,30 +111,24 @@ def _resolve(value: Any, results: Mapping[str, Any], place: str, issues: list[st
     return value
 
 
-def _resolve_text(text: str, results: Mapping[str, Any], place: str, issues: list[str]) -> Any:
-    def value_of(braces: re.Match[str], inner: str) -> Any:
+def _resolve_text(text: str, results: _Results, place: str, issues: list[str]) -> Any:
+    def value_of(braces: re.Match[str]) -> Any:
+        results.count()
         try:
-            return _value(inner, results)
+            return _value(braces[1].strip(), results.data)
         except ValueError as error:
-            # Collected, not raised: the model gets all wrong references in one error and can fix them in one turn.
+            # Collected, not raised: the model gets the wrong references in one error and can fix them in one turn.
             issues.append(f"{place}: {show(braces[0])} can't be resolved: {error}")
+            if len(issues) == MOST_ISSUES:
+                raise ArgumentsRefused([*issues, "what follows was not looked at"]) from None
             return ""
 
     def written(braces: re.Match[str]) -> str:
-        inner = _inner(braces)
-        return _as_text(value_of(braces, inner)) if inner else braces[0]
+        return results.take(_as_text(value_of(braces)))
 
     # One whole reference keeps the type of its value; inside a longer text it can only be text.
-    whole = _BRACES.fullmatch(text.strip())
-    if whole is not None and (inner := _inner(whole)):
-        return value_of(whole, inner)
-    return _BRACES.sub(written, text)
-
-
-def _inner(braces: re.Match[str]) -> str:
-    """The reference between double braces; empty if there is none."""
-    inner = braces[1].strip()
-    return inner if _NAMED.match(inner) else ""
+    whole = _REFERENCE.fullmatch(text.strip())
+    return value_of(whole) if whole is not None else _REFERENCE.sub(written, text)
 
 
 def _as_text(value: Any) -> str:
