@@ -1,4 +1,4 @@
-"""Values in the texts of errors: short, and without secrets."""
+"""Values and numbers in texts: short, without secrets, in the right form."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def excerpt_of(value: Any, characters: int = 80) -> str:
     from graphflow.masking import excerpt
 
     return excerpt(repr(value), characters)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

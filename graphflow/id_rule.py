@@ -34,7 +34,7 @@ def check_id(given: object, field: str = "thread_id") -> None:
         GraphflowError: `invalid_input`, which names the field.
     """
     if not is_id(given):
-        rule = _refusal(given)
+        rule = not_an_id(given)
         raise GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
 
 
@@ -43,9 +43,10 @@ def unknown_id(given: str, field: str, message: str, code: str | None = None) ->
     if is_id(given):
         detail: dict[str, Any] = {http_name(field): given}
         return ThreadNotFound(message, code=code, **detail)
-    rule = _refusal(given)
+    rule = not_an_id(given)
     return ThreadNotFound(f"{field}: {rule}", code="invalid_input", fields={field: rule})
 
 
-def _refusal(given: object) -> str:
+def not_an_id(given: object) -> str:
+    """Why it is none."""
     return f"{excerpt_of(given, 160)} is not a valid id: {RULE}"

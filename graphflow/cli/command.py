@@ -78,6 +78,9 @@ def report(error: GraphflowError, thread_id: str | None = None) -> int:
         for issue in error.detail.get("errors", ())[1:]:
             note(f"  {issue.get('pointer') or '/'}: {issue.get('message')}")
     hint = exits.next_step(error.code, error.detail, thread_id)
+    # A setting, an option or a file that is not there has no place to fix in a file that `validate` reads.
+    if isinstance(error, DefinitionError) and not any(issue.pointer or issue.line for issue in error.errors):
+        hint = None
     if hint and hint not in error.message:
         note(f"next: {hint}")
     return exits.exit_code_of(error)

@@ -19,7 +19,10 @@ def _person(name: str) -> str:
 
 
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Agent key, or a .json file.")]
-ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="Thread id; a unique prefix or suffix is enough.")]
+ThreadId = Annotated[
+    str,
+    typer.Argument(metavar="THREAD", help="Thread id; a unique prefix or suffix of 4 characters or more is enough."),
+]
 Place = Annotated[
     str,
     typer.Argument(metavar="THREAD[@CHECKPOINT]", help="Default checkpoint: the head. Unique id prefixes are enough."),

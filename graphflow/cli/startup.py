@@ -14,6 +14,7 @@ from graphflow.cli.command import Verbosity
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.console import note, stop
 from graphflow.faces import spoken
+from graphflow.id_rule import is_id, not_an_id
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 SEARCHED = 2_000
 """Threads searched for one whose id is given in part."""
+SHORTEST = 4
+"""Characters of a prefix or suffix that stands for an id."""
 PAGE = 200
 """Rows of one page of the store."""
 ANOTHER_ID = "--id NEW stores it under another id"
@@ -106,8 +109,16 @@ async def thread_named(app: Application, given: str) -> Thread:
 
 async def _full_thread_id(app: Application, given: str) -> str:
     await app.runs.ready()
-    if await app.store.thread(given) is not None or len(given) < 4:
+    if await app.store.thread(given) is not None:
         return given
+    if not is_id(given):
+        stop(exits.USAGE, not_an_id(given), hint="`graphflow threads list`")
+    if len(given) < SHORTEST:
+        stop(
+            exits.exit_code("thread_not_found"),
+            f"no thread has the id {given!r}, and a prefix or suffix has {SHORTEST} characters at least",
+            hint="`graphflow threads list`",
+        )
     found, seen = [], 0
     async for row in threads_in_store(app):
         if row.thread_id.startswith(given) or row.thread_id.endswith(given):
@@ -152,6 +163,8 @@ async def forked(thread: Thread, checkpoint_id: str, new_id: str | None, effects
     """A new thread that starts at the checkpoint, under `new_id` if given."""
     from graphflow.errors import ThreadExists
 
+    if new_id is not None and not is_id(new_id):
+        stop(exits.USAGE, f"--id: {not_an_id(new_id)}")
     try:
         return await thread.fork(checkpoint_id, thread_id=new_id, effects=effects, by=by)
     except ThreadExists as error:

@@ -376,6 +376,19 @@ def too_large(most: int) -> GraphflowError:
     return GraphflowError(f"the body is larger than {most} bytes", code="too_large", maxBytes=most)
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+def _unreadable(data: bytes, error: Exception) -> str:
+    wide = _infinite_number(data)
+    if wide is not None:
+        return f"{wide} is larger than a double can be; send it as text"
+    # The decoder words it as if the body were cut.
+    if "truncated" in str(error) and data.rstrip().endswith(b"}") and (half := _SURROGATE.search(data)) is not None:
+        return f"not valid JSON: {half[0].decode()} may be half of a character; send both halves of a surrogate pair, or the character"
+    return f"not valid JSON: {error}"
+
+
 def parse(model: type[M], data: bytes) -> M:
     """The body's model.
 
@@ -387,9 +400,7 @@ def parse(model: type[M], data: bytes) -> M:
     except RecursionError:
         raise invalid({"body": f"nested deeper than {DEPTH} levels"}) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        wide = _infinite_number(data)
-        rule = f"not valid JSON: {error}" if wide is None else f"{wide} is larger than a double can be; send it as text"
-        raise invalid({"body": rule}) from None
+        raise invalid({"body": _unreadable(data, error)}) from None
     if not isinstance(value, dict):
         raise invalid({"body": f"must be a JSON object, not {shown(value)}"})
     # Checked before pydantic and every later reader, which recurse.

@@ -158,7 +158,7 @@ _RULES = {
     "missing": "required and not given",
     "extra_forbidden": "unknown field",
     "string_type": "must be a string",
-    "string_too_short": "must have at least {min_length} character(s)",
+    "string_too_short": "must have {min_length} characters at least",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must not hold the character U+0000",  # the only pattern of a body
     "bool_type": "must be true or false",

@@ -18,7 +18,8 @@ from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import quiet_logs
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import count, say, say_json
+from graphflow.cli.terminal.console import say, say_json
+from graphflow.excerpts import count
 
 if TYPE_CHECKING:
     from graphflow.models.provider import Provider

@@ -26,7 +26,10 @@ def register(threads: typer.Typer) -> None:
 
 async def migrate(
     thread: Annotated[
-        str | None, typer.Argument(metavar="THREAD", help="Thread id; a unique prefix or suffix is enough.")
+        str | None,
+        typer.Argument(
+            metavar="THREAD", help="Thread id; a unique prefix or suffix of 4 characters or more is enough."
+        ),
     ] = None,
     to: Annotated[str, typer.Option(metavar="KEY", help="Agent key or .json file to migrate to.")] = "",
     every: Annotated[

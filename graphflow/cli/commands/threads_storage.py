@@ -11,8 +11,9 @@ from graphflow.cli.command import command
 from graphflow.cli.options import AsJson, DryRun, NewId, ThreadId, Yes
 from graphflow.cli.startup import ANOTHER_ID, opened, opened_thread, thread_named, threads_in_store
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import count, interactive, note, one_line_json, put, say, say_json, stop
+from graphflow.cli.terminal.console import interactive, note, one_line_json, put, say, say_json, stop
 from graphflow.cli.terminal.lines_file import read_lines, write_lines
+from graphflow.excerpts import count
 from graphflow.faces import spoken
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ async def rename(
 
 
 async def remove(
-    thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Ids; unique prefixes or suffixes are enough.")],
+    thread: Annotated[
+        list[str],
+        typer.Argument(metavar="THREAD", help="Ids; unique prefixes or suffixes of 4 characters or more are enough."),
+    ],
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -112,7 +116,10 @@ async def import_(
 
 async def prune(
     thread: Annotated[
-        list[str] | None, typer.Argument(metavar="[THREAD]...", help="Ids; unique prefixes or suffixes are enough.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[THREAD]...", help="Ids; unique prefixes or suffixes of 4 characters or more are enough."
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every thread.")] = False,
     newest: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N checkpoints.")] = None,

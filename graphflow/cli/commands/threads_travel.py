@@ -12,8 +12,9 @@ from graphflow.cli.options import Approve, As, AsJson, AsLines, Budget, DryRun, 
 from graphflow.cli.startup import checkpoint_named, forked, opened, opened_thread, place_named, target_named
 from graphflow.cli.terminal import exit_codes as exits
 from graphflow.cli.terminal.argument_values import budget_of, effect_choices, json_object, message_text
-from graphflow.cli.terminal.console import count, note, say, say_json, stop
+from graphflow.cli.terminal.console import note, say, say_json, stop
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import count
 
 if TYPE_CHECKING:
     from graphflow.runtime.thread import Thread

@@ -12,7 +12,8 @@ from graphflow.cli.command import command, root
 from graphflow.cli.options import AsJson
 from graphflow.cli.startup import quiet_logs, settings_of
 from graphflow.cli.terminal import exit_codes as exits
-from graphflow.cli.terminal.console import count, note, say, say_json, stop
+from graphflow.cli.terminal.console import note, say, say_json, stop
+from graphflow.excerpts import count
 
 if TYPE_CHECKING:
     from graphflow.errors import Issue

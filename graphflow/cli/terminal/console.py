@@ -239,11 +239,6 @@ def _say_field(name: str, cell: str, wide: int) -> None:
         name = ""
 
 
-def count(number: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def local_time(ms: int) -> str:
     """Epoch milliseconds as local time to the second."""
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

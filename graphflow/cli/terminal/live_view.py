@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphflow import events as ev
-from graphflow.cli.terminal.console import count, fitted, one_line_json, rich_console, shortened, tokens_of
+from graphflow.cli.terminal.console import fitted, one_line_json, rich_console, shortened, tokens_of
 from graphflow.cli.terminal.failure_text import error_text
 from graphflow.cli.terminal.plain_view import output_text, say_ending
 from graphflow.cli.terminal.question_text import say_waiting
 from graphflow.errors import CheckpointNotFound, ThreadNotFound
+from graphflow.excerpts import count
 from graphflow.messages import AIMessage
 from graphflow.text_width import visible
 

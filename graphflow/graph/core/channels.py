@@ -198,7 +198,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         shown = repr(value)
         raise StateError(
             f"state key {self.key!r} takes {self.declared}, not the {what} {shown[:80]} of type "
-            f"{type(value).__name__}; change the node or the key's schema",
+            f"{type(value).__name__}; give such a value, or change the key's schema",
             key=self.key,
         )
 

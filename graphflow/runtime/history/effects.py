@@ -16,6 +16,7 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.checkpoints.rows import Record, Span
 from graphflow.errors import EffectsNeedChoice, GraphflowError
+from graphflow.excerpts import count
 from graphflow.graph.core.immutable import digest_of
 from graphflow.graph.core.machine import Machine, Operation
 from graphflow.graph.definition.old_words import EFFECT_CHOICES
@@ -256,7 +257,7 @@ def _needs_choice(
 
 def _names(effects: Sequence[Effect]) -> str:
     shown = ", ".join(f"{e.key!r} of {f'{e.path}/{e.node}' if e.path else e.node}" for e in effects[:5])
-    return f"{len(effects)} write effect(s) ({shown}{', …' if len(effects) > 5 else ''})"
+    return f"{count(len(effects), 'write effect')} ({shown}{', …' if len(effects) > 5 else ''})"
 
 
 # --- results that are taken up again -------------------------------------------------------------

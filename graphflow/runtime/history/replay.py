@@ -9,6 +9,7 @@ from graphflow.checkpoints.event_log import was_checkpoint
 from graphflow.checkpoints.record_decoder import RecordBody
 from graphflow.checkpoints.rows import Record
 from graphflow.errors import GraphflowError
+from graphflow.excerpts import count
 from graphflow.graph.definition.document import END
 from graphflow.runtime.history.walk import Chain, machine_before, walk_back
 
@@ -39,11 +40,18 @@ async def moment_of(store: Checkpointer, thread_id: str, chain: Chain, until: st
         places = list(dict.fromkeys(place for _, place in came))
         reached = ", ".join(places[:SHOWN]) + (", …" if len(places) > SHOWN else "")
         raise GraphflowError(
-            f"the newest run came {len(fitting)} time(s) to {name!r}, so there is no visit {visit} of it; it came to "
-            f"{reached or 'no node'}",
+            f"the newest run {_came(len(fitting), name, visit)}; it came to {reached or 'no node'}",
             code="invalid_input",
         )
     return fitting[visit - 1]
+
+
+def _came(times: int, name: str, visit: int) -> str:
+    return (
+        f"has no visit {visit} of {name!r}: it came there {count(times, 'time')}"
+        if times
+        else f"did not come to {name!r}"
+    )
 
 
 Run = list[tuple[Record, RecordBody]]

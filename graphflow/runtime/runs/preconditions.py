@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.errors import GraphflowError, StateError, ThreadWaiting
-from graphflow.excerpts import excerpt_of
+from graphflow.excerpts import count, excerpt_of
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
 from graphflow.graph.core.machine import Machine
@@ -110,7 +110,7 @@ def waits_for_answers(thread_id: str, questions: Iterable[tuple[str, str, str]])
     """
     open_ = [{"interruptId": name, "kind": kind, "node": node} for name, kind, node in questions]
     return ThreadWaiting(
-        f"thread {thread_id!r} waits for {len(open_)} answer(s); answer first, or pass on_waiting='cancel'",
+        f"thread {thread_id!r} waits for {count(len(open_), 'answer')}; answer first, or pass on_waiting='cancel'",
         interrupts=open_,
     )
 

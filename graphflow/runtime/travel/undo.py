@@ -12,6 +12,7 @@ from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, error_dict, text_of
+from graphflow.excerpts import count
 from graphflow.graph.core.immutable import digest_of, thaw
 from graphflow.graph.core.machine import ROOT, Operation, all_frames
 from graphflow.graph.core.plan import Plan
@@ -209,7 +210,7 @@ def _failure(effect: Effect, undone: list[str], left: list[str], error: Exceptio
     if is_cut_off(error):
         text += "; whether it did is unknown"
     return GraphflowError(
-        f"{text}; the thread stays where it is, and {len(undone)} effect(s) are taken back",
+        f"{text}; the thread stays where it is, and {count(len(undone), 'effect')} taken back before",
         code="undo_failed",
         effect=effect.id,
         undone=undone,
