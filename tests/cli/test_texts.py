@@ -48,3 +48,21 @@ def test_cancelling_says_what_becomes_of_run_and_thread(cli, project):
     )
     cli("run", "n", "--thread", "t1")
     assert "the run of thread t1 is cancelled; the thread is stopped" in cli("threads", "cancel", "t1").err
+
+
+@pytest.mark.parametrize("damage", ["cut", "twice", "record", "kind"])
+def test_a_damaged_import_is_wrong_usage_whatever_the_damage(cli, project, damage):
+    cli("run", "demo_plain", "hi", "--thread", "t1")
+    lines = cli("threads", "export", "t1").out.splitlines()
+    at = next(number for number, line in enumerate(lines) if '"record"' in line)
+    damaged = {
+        "cut": lines[:-1],
+        "twice": [*lines[:at], lines[at], *lines[at:]],
+        "record": [*lines[:at], lines[at].replace('"data":"', '"data":"AAAA'), *lines[at + 1 :]],
+        "kind": [lines[0], lines[1].replace('"kind":"', '"kind":"un'), *lines[2:]],
+    }[damage]
+    assert damaged != lines
+    (project / "d.jsonl").write_text("\n".join(damaged) + "\n")
+    refused = cli("threads", "import", "d.jsonl", "--id", "t2")
+    assert refused.code == 2 and "graphflow doctor" not in refused.err
+    assert cli("threads", "show", "t2").code == 2

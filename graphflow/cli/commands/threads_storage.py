@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,14 +105,30 @@ async def import_(
     new_id: NewId = None,
 ) -> None:
     """Import an exported thread. Prints its id."""
-    from graphflow.errors import ThreadExists
+    from graphflow.checkpoints.imports.readable import checked_copy
+    from graphflow.errors import StoreError, ThreadExists
 
+    lines = [line async for line in read_lines(file)]
+    try:
+        # Before the store is asked: what is wrong with the file, of whatever kind, is wrong usage and no failure of the store.
+        await checked_copy(_each(lines))
+    except StoreError as error:
+        stop(
+            exits.USAGE,
+            spoken(error.message, "cli"),
+            hint="import reads what `graphflow threads export` wrote, unchanged",
+        )
     async with opened() as app:
         await app.runs.ready()
         try:
-            say(await app.store.import_thread(read_lines(file), thread_id=new_id))
+            say(await app.store.import_thread(_each(lines), thread_id=new_id))
         except ThreadExists as error:
             stop(exits.USAGE, spoken(error.message, "cli"), hint=ANOTHER_ID)
+
+
+async def _each(lines: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+    for line in lines:
+        yield line
 
 
 async def prune(
