@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -15,6 +16,10 @@ MAX_PIECES = 10_000
 """Pieces that are still told of a value once it was found to contain itself: the ways through it may have no end."""
 MAX_BITS = 14_000
 """A number that is longer has no decimal form in Python (`sys.set_int_max_str_digits`)."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+_EXPONENT = re.compile(rb"-?\d[\d.]*+[eE]\+?\d++")
 
 
 def plain(value: Any) -> Any:
@@ -113,3 +118,26 @@ class _Teller:
             if not (type(item) is type(field.default) and item == field.default):
                 out[field.encode_name] = self.told(item, deeper)
         return out
+
+
+def unreadable(data: bytes, error: Exception) -> str:
+    """Why the decoder did not take a JSON text."""
+    wide = _infinite_number(data)
+    if wide is not None:
+        return f"{wide} is larger than a double can be; send it as text"
+    # The decoder words it as if the body were cut.
+    if "truncated" in str(error) and data.rstrip().endswith(b"}") and (half := _SURROGATE.search(data)) is not None:
+        return f"not valid JSON: {half[0].decode()} may be half of a character; send both halves of a surrogate pair, or the character"
+    return f"not valid JSON: {error}"
+
+
+def _infinite_number(data: bytes) -> str | None:
+    """The first number of a JSON text that no double holds."""
+    for match in _EXPONENT.finditer(_TEXT.sub(b'""', data)):
+        written = match[0].decode()
+        try:
+            if math.isinf(float(written)):
+                return "the number " + (written if len(written) <= 40 else written[:39] + "…")
+        except ValueError:
+            return None  # `1.2.3e4`: that is what is wrong
+    return None

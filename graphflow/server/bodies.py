@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
+from graphflow.json_data import unreadable
 from graphflow.runtime.run_request import RunRequest
 from graphflow.server.envelope import fields_of, invalid, shown
 
@@ -376,19 +375,6 @@ def too_large(most: int) -> GraphflowError:
     return GraphflowError(f"the body is larger than {most} bytes", code="too_large", maxBytes=most)
 
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-
-
-def _unreadable(data: bytes, error: Exception) -> str:
-    wide = _infinite_number(data)
-    if wide is not None:
-        return f"{wide} is larger than a double can be; send it as text"
-    # The decoder words it as if the body were cut.
-    if "truncated" in str(error) and data.rstrip().endswith(b"}") and (half := _SURROGATE.search(data)) is not None:
-        return f"not valid JSON: {half[0].decode()} may be half of a character; send both halves of a surrogate pair, or the character"
-    return f"not valid JSON: {error}"
-
-
 def parse(model: type[M], data: bytes) -> M:
     """The body's model.
 
@@ -400,7 +386,7 @@ def parse(model: type[M], data: bytes) -> M:
     except RecursionError:
         raise invalid({"body": f"nested deeper than {DEPTH} levels"}) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise invalid({"body": _unreadable(data, error)}) from None
+        raise invalid({"body": unreadable(data, error)}) from None
     if not isinstance(value, dict):
         raise invalid({"body": f"must be a JSON object, not {shown(value)}"})
     # Checked before pydantic and every later reader, which recurse.
@@ -417,22 +403,6 @@ def parse(model: type[M], data: bytes) -> M:
                 {"body": f"{count:,} of its values break their rules; send some of them to see which"}
             ) from None
         raise invalid(fields_of(error.errors(), model)) from None
-
-
-_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
-_EXPONENT = re.compile(rb"-?\d[\d.]*+[eE]\+?\d++")
-
-
-def _infinite_number(data: bytes) -> str | None:
-    """The first number of a JSON text that no double holds."""
-    for match in _EXPONENT.finditer(_TEXT.sub(b'""', data)):
-        written = match[0].decode()
-        try:
-            if math.isinf(float(written)):
-                return "the number " + (written if len(written) <= 40 else written[:39] + "…")
-        except ValueError:
-            return None  # `1.2.3e4`: that is what is wrong
-    return None
 
 
 def _parse_large(model: type[M], data: bytes, most: int) -> M:

@@ -460,3 +460,11 @@ async def test_no_request_waits_for_a_thread_of_its_own(folder: Path) -> None:
         if isinstance(route, APIRoute):
             look(route.dependant)
     assert not plain
+
+
+def test_half_of_a_surrogate_pair_is_named_in_the_refusal_of_a_body() -> None:
+    with pytest.raises(GraphflowError) as refused:
+        parse(QueryBody, b'{"message": "\\ud800"}')
+    assert "\\ud800 may be half of a character" in refused.value.message
+    with pytest.raises(GraphflowError, match="truncated"):
+        parse(QueryBody, b'{"message": "cut')
