@@ -9,6 +9,7 @@ import pytest
 from graphflow import load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StateError
+from graphflow.runtime.history import provenance
 from graphflow.runtime.history.blame import Blame
 from tests.runtime.branches import STATE, WORK, Gates, document, fan
 from tests.runtime.test_branch_travel import Shop
@@ -58,6 +59,29 @@ async def test_an_item_of_a_list_is_traced_through_every_join_to_the_node_that_w
         [("", "outer", 1, 99)],
         [("", "last", 1, 70)],
     ]
+
+
+async def test_of_a_sum_over_many_branches_the_past_is_read_once_for_all_of_them(
+    store: Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {
+        "fan": {"map": str(list(range(50))), "as": "item", "do": "work", "next": "end"},
+        "work": {**WORK, "set": {"total": "1"}, "next": "end"},
+    }
+    graph = document(nodes, state={"type": "object", "properties": KEYS}, budget={"maxSteps": 500})
+    app = load_graph(graph, checkpointer=store, functions={"work": Gates(open_from_start=True).work})
+    await app.run({}, "t")
+    walks: list[str] = []
+    walk_back = provenance.walk_back
+
+    def noted(store: Checkpointer, thread_id: str, chain: Any, **options: Any) -> Any:
+        walks.append(thread_id)
+        return walk_back(store, thread_id, chain, **options)
+
+    monkeypatch.setattr(provenance, "walk_back", noted)
+    found = await app.thread("t").blame("state.total")
+    assert (found.value, len(found.branches)) == (50, 50)
+    assert len(walks) <= 3
 
 
 async def test_of_a_sum_every_write_is_told_in_the_order_in_which_it_was_added(store: Checkpointer) -> None:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.events import event_dict
@@ -312,3 +314,14 @@ def test_a_number_inside_a_block_is_kept_only_up_to_the_blocks_start() -> None:
     spans = [(5, 9), (8, 12)]
     assert [keep_before(n, spans) for n in (4, 5, 8, 9, 11, 12)] == [4, 4, 4, 4, 4, 12]
     assert keep_before(3, [(1, 10)]) == 0
+
+
+@given(st.integers(0, 30), st.lists(st.tuples(st.integers(1, 30), st.integers(1, 8)).map(lambda s: (s[0], sum(s)))))
+def test_what_is_kept_is_the_last_number_outside_of_every_block(limit: int, spans: list[tuple[int, int]]) -> None:
+    outside = [n for n in range(limit + 1) if not any(first <= n < last for first, last in spans)]
+    assert keep_before(limit, spans) == max(outside)
+
+
+def test_blocks_of_many_branches_that_overlap_one_after_another_are_looked_at_once() -> None:
+    spans = [(number, number + 2) for number in range(1, 100_000)]
+    assert keep_before(100_000, spans) == 0
