@@ -9,8 +9,8 @@ import pytest
 from graphflow import load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import StateError
-from graphflow.runtime.history import provenance
 from graphflow.runtime.history.blame import Blame
+from graphflow.runtime.history.walk import walk_back
 from tests.runtime.branches import STATE, WORK, Gates, document, fan
 from tests.runtime.test_branch_travel import Shop
 
@@ -72,13 +72,12 @@ async def test_of_a_sum_over_many_branches_the_past_is_read_once_for_all_of_them
     app = load_graph(graph, checkpointer=store, functions={"work": Gates(open_from_start=True).work})
     await app.run({}, "t")
     walks: list[str] = []
-    walk_back = provenance.walk_back
 
     def noted(store: Checkpointer, thread_id: str, chain: Any, **options: Any) -> Any:
         walks.append(thread_id)
         return walk_back(store, thread_id, chain, **options)
 
-    monkeypatch.setattr(provenance, "walk_back", noted)
+    monkeypatch.setattr("graphflow.runtime.history.provenance.walk_back", noted)
     found = await app.thread("t").blame("state.total")
     assert (found.value, len(found.branches)) == (50, 50)
     assert len(walks) <= 3
