@@ -189,7 +189,7 @@ def test_twice_the_items_take_twice_the_steps_and_none_in_the_library(
     monkeypatch.setattr(Program, "run", refuse)
     small, large = calls(source, ROWS[:200]), calls(source, ROWS[:800])
     assert large < 4.1 * small
-    assert large < 800 * 80
+    assert large < 800 * 120
 
 
 @pytest.mark.parametrize("source", ["out.rows.map(x, x.name.matches('1$'))", "size(out.rows.filter(x, -x.n < 0))"])
