@@ -21,7 +21,7 @@ from graphflow.models.deltas import Delta, FallbackDelta
 from graphflow.models.logs.log import notice
 from graphflow.models.model_data import model_data
 from graphflow.models.options import CallLimits, ChatOptions, ToolSpec
-from graphflow.models.sendable import refusal_of
+from graphflow.models.sendable import apart, refusal_of
 
 _SAME_ACCOUNT = frozenset({401, 402, 403, 429})
 """Statuses that are about the user's account, so they are the same with both clients of a provider."""
@@ -210,14 +210,14 @@ def _messages_for(model: ChatModel, messages: Sequence[Message]) -> Sequence[Mes
             why = next(iter(wrong.values()))
             raise ModelError(f"it can't be sent the newest message: {why}", retryable=False, provider=model.provider)
         if wrong:
+            given = [part for part in message.content if not isinstance(part, str)]
             parts = [
                 TextPart(text=f"[{part.type}: {part.name or part.url or part.media_type or 'unnamed'}]")
                 if isinstance(part, MEDIA_TYPES) and id(part) in wrong
                 else part
-                for part in message.content
-                if not isinstance(part, str)
+                for part in given
             ]
-            message = msgspec.structs.replace(message, content=content_of(parts))
+            message = msgspec.structs.replace(message, content=content_of(apart(parts, given)))
         out.append(message)
     return out
 

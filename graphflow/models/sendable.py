@@ -120,6 +120,17 @@ def refusal_of(part: MediaPart, provider: str, model: str, takes: frozenset[str]
     return None
 
 
+def apart(parts: Sequence[Part], given: Sequence[Part]) -> list[Part]:
+    """The parts with the texts that stand for media of `given` on lines of their own: texts are joined as they are."""
+    last = len(parts) - 1
+    return [
+        part
+        if part is old or not isinstance(part, TextPart)
+        else TextPart(text=("\n" if at else "") + part.text + ("\n" if at < last else ""))
+        for at, (part, old) in enumerate(zip(parts, given, strict=True))
+    ]
+
+
 def with_name(message: HumanMessage) -> Content:
     """What a user wrote, behind the user's name, for protocols without a field for it."""
     if not message.name:

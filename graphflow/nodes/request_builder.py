@@ -28,7 +28,7 @@ from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, SystemMessage, ToolMessage, from_wire
 from graphflow.models.options import ChatOptions, OneTool, options_from_document
-from graphflow.models.sendable import refusal_of
+from graphflow.models.sendable import apart, refusal_of
 from graphflow.nodes.reasoning_summary import SCHEMA
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ async def with_media(messages: Sequence[Message], ctx: NodeRun, model: ChatModel
             message = await _referred(message, ctx, model, position > last)
         if not isinstance(message.content, str) and media_of(message.content):
             parts = [await _shown(part, ctx, model, position > last) for part in message.content]
-            message = msgspec.structs.replace(message, content=content_of(parts))
+            message = msgspec.structs.replace(message, content=content_of(apart(parts, message.content)))
         out.append(message)
     return out
 

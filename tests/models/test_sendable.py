@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from graphflow.content import AudioPart, FilePart, ImagePart, MediaPart, TextPart
+from graphflow.content import AudioPart, FilePart, ImagePart, MediaPart, TextPart, content_of
 from graphflow.messages import AIMessage, HumanMessage, Message, SystemMessage
 from graphflow.models.chat_model import ChatModel
 from graphflow.models.options import ToolSpec
@@ -18,6 +18,7 @@ from graphflow.models.provider import Provider
 from graphflow.models.providers import open_provider
 from graphflow.models.remote.finish_reasons import finish_reason
 from graphflow.models.remote.retry import Limits
+from graphflow.models.sendable import apart
 from tests.models.raw_server import RawServer, body, event, raw_server, stream
 from tests.models.turns import OpenClient, hear
 
@@ -208,3 +209,12 @@ async def test_an_openai_model_is_not_sent_what_it_refuses(
         await client.aclose()
         sent = server.requests[0].json
     assert {n: sent[n] for n in ("reasoning_effort", "temperature", "top_p") if n in sent} == fields
+
+
+def test_what_stands_for_a_picture_stands_on_a_line_of_its_own() -> None:
+    """The texts of a message are joined as they are: it was `look[image: cat]here`."""
+    given = (TextPart(text="look"), ImagePart(url="https://e.org/a.png"), TextPart(text="here"))
+    named = (given[0], TextPart(text="[image: cat]"), given[2])
+    assert content_of(apart(named, given)) == "look\n[image: cat]\nhere"
+    assert apart(named[1:2], given[1:2]) == [TextPart(text="[image: cat]")]
+    assert content_of(apart(given, given)) == given
