@@ -157,6 +157,7 @@ SINCE = dict.fromkeys(
 ) | {
     "recovered": "a node that is told to end is watched for ten seconds, which pass at once here",
     "mapped": "a branch that waits frees its place, so all four items are asked about though two may work at once",
+    "tools": "a call that somebody was asked about has a record of its own, which says that it was made",
 }
 """Threads that are made otherwise today, and why. What is frozen stays as it was: such threads exist."""
 

@@ -14,13 +14,8 @@ USAGE_OF_LIMIT = {
     "costUsd": ("costUsd",),
 }
 """Limit → the usage figures that count against it."""
-
-
-def check_budget(limits: Mapping[str, Any], used: int, figure: str, *, more: int = 1) -> None:
-    """Raises `BudgetExceeded` when `more` calls would pass their limit, after `used` of them (spec 1.3)."""
-    limit = limits.get(figure)
-    if limit is not None and used + more > limit:
-        raise exceeded(figure, limit, used)
+SPENT = frozenset({"tokens", "costUsd"})
+"""Limits on what is only known after a call."""
 
 
 def check_spending(limits: Mapping[str, Any], recorded: Mapping[str, Any], unrecorded: Mapping[str, Any]) -> None:
@@ -28,9 +23,7 @@ def check_spending(limits: Mapping[str, Any], recorded: Mapping[str, Any], unrec
 
     A count that the provider does not send never counts as 0: after such a call nothing is left.
     """
-    for figure in ("tokens", "costUsd"):
-        if figure not in limits:
-            continue
+    for figure in sorted(SPENT & limits.keys(), reverse=True):
         usage = add_usage(recorded, unrecorded)
         if usage.get("uncountedCalls"):
             raise uncounted(figure, limits[figure])

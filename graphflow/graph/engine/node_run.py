@@ -47,7 +47,7 @@ class NodeRun(UsageMeter):
     )  # fmt: skip
 
     def __init__(self, run: Run, waiters: AnswerWaiters, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
-        self._run, self._waiters = run, waiters
+        self._run, self._waiters, self.memory = run, waiters, run.memory
         self._blocks: Blocks | None = None
         self._keys: OperationKeys | None = None
         self.frame, self._begun, self.plan_node = frame.number, frame, plan_node

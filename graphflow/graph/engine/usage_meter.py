@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.graph.core.budget import add_usage, check_budget, check_spending, usage_between
+from graphflow.graph.core.budget import SPENT, add_usage, check_spending, exceeded, usage_between
 from graphflow.graph.core.machine import Machine
 from graphflow.graph.engine.context import Context
 
@@ -34,7 +34,7 @@ class UsageMeter(Context):
     its usage, or neither.
     """
 
-    __slots__ = ("_begun", "_charged", "alive", "counted", "facts", "frame", "offered", "usage")
+    __slots__ = ("_begun", "_charged", "alive", "counted", "facts", "frame", "memory", "offered", "usage")
 
     usage: dict[str, Any] | None
     """What this node run used so far."""
@@ -42,6 +42,8 @@ class UsageMeter(Context):
     """The part of it that records have brought to the run's usage; the rest follows when the node ends."""
     facts: dict[str, Any] | None
     """What the node's record keeps of its operations: the `model` called, results of writes that end it (E5)."""
+    memory: dict[Any, Any]
+    """What built-in nodes remember from one node run to the next; gone with the epoch, so that only speed depends on it."""
     offered: frozenset[str] | None
     """Names of the tools that its own calls of models offered; None: it has made none."""
     _charged: dict[str, dict[str, Any]]
@@ -57,11 +59,6 @@ class UsageMeter(Context):
         """The thread as it is: for those who must know whose run this is."""
         return self._run.machine
 
-    @property
-    def memory(self) -> dict[Any, Any]:
-        """What built-in nodes remember from one node run to the next; gone with the epoch, so that only speed depends on it."""
-        return self._run.memory
-
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
         self.facts = {**(self.facts or {}), **facts}
@@ -76,8 +73,10 @@ class UsageMeter(Context):
         total = machine.usage.get(figure, 0) + used.get(figure, 0)
         # The wrap-up node has one model call in reserve, which no limit may take away (E11).
         if total + more > machine.granted.get(figure, 0):
-            check_budget(machine.limits, total, figure, more=more)
-            if figure == "modelCalls":
+            limit = machine.limits.get(figure)
+            if limit is not None and total + more > limit:
+                raise exceeded(figure, limit, total)
+            if figure == "modelCalls" and not SPENT.isdisjoint(machine.limits):
                 check_spending(machine.limits, machine.usage, used)
 
     def charge_model_call(self, until_end: Mapping[str, Any], key: str | None = None) -> None:
@@ -100,7 +99,9 @@ class UsageMeter(Context):
             if not usage[figure]:
                 del usage[figure]
         self.usage = usage
-        self._note(changed)
+        if self.alive:
+            self._run.note_used(changed)
+            self._run.set_usage(self.frame, self.uncounted)
         if key in self._charged:
             self._charged = {**self._charged, key: {"modelCalls": 1, **used}}
 
@@ -135,12 +136,9 @@ class UsageMeter(Context):
         """Adds to what this node run used."""
         used = _counted(figures)
         self.usage = add_usage(self.usage or {}, used)
-        self._note(used)
-
-    def _note(self, changed: Mapping[str, float]) -> None:
         if self.alive:
             run = self._run
-            run.note_used(changed)
+            run.used = add_usage(run.used, used)
             run.set_usage(self.frame, self.uncounted if self.counted else self.usage)
 
     @property

@@ -106,10 +106,11 @@ async def _launch(
 ) -> StartedRun | QueuedInput:
     said = request.query
     assert said is not None
+    given = input_of(said, graph.host.documents)
     name = automatic_title(said.message)
     wanted = replace(
         request,
-        input=input_of(said, graph.host.documents),
+        input=given,
         agent_key=graph.host.agent_key,
         durability=context.settings.store.durability,
         # `enqueue` is tried as `reject` first: the service's own queue takes over below.
