@@ -187,6 +187,7 @@ class Context:
         """
         return self._service("open_model")(self, provider_key, model)
 
+    @checked
     async def part_bytes(self, part: MediaPart) -> bytes | None:
         """The bytes of a message's part, which the thread keeps outside the message where they are many.
 
