@@ -282,6 +282,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "list": ValueKind("a list", _is_list),
     "Iterable": ValueKind("a list", _is_list),
     "Callable": ValueKind("a function", callable),
+    "MediaPart": ValueKind("an ImagePart, AudioPart or FilePart", _has("url", "data", "blob")),
     "Person": ValueKind("a Person", _has("name", "admin", "capabilities")),
     "PathLike": ValueKind("a path", lambda value: isinstance(value, PathLike)),
     "Checkpointer": ValueKind("a checkpointer", _has("commit", "take", "load")),
