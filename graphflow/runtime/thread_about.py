@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 LONGEST_TITLE = 200
 """Code points."""
-AUTOMATIC_TITLE = 10
-"""Code points of the title that a thread gets from its first message."""
 LONGEST_KEY = 64
 """Code points."""
 MOST_KEYS = 64
@@ -60,12 +58,6 @@ def about_of(row: ThreadRow) -> About:
 def title_of(row: ThreadRow) -> str | None:
     """The title that a person gave, else the automatic one."""
     return about_of(row).title or row.facts.title
-
-
-def automatic_title(message: str) -> str:
-    """The first ten code points of the message, white space collapsed; without what is not printable."""
-    start = " ".join(message.split(maxsplit=AUTOMATIC_TITLE))[:AUTOMATIC_TITLE]
-    return "".join(c for c in start.encode("utf-8", "replace").decode() if c.isprintable())
 
 
 def changed_about(about: About, changes: Mapping[str, Any]) -> About:

@@ -11,7 +11,8 @@ from graphflow import Graph
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.thread_list import threads_with
-from graphflow.runtime.thread_about import NOTHING, automatic_title, changed_about
+from graphflow.runtime.thread_about import NOTHING, changed_about
+from graphflow.service.runs.query import automatic_title
 
 
 def talk(store: Any) -> CompiledGraph:

@@ -64,7 +64,7 @@ class Chat:
 
     def begin(self, text: str) -> Events:
         """The events of a new turn."""
-        from graphflow.runtime.thread_about import automatic_title
+        from graphflow.service.runs.query import automatic_title
 
         return self.graph.stream(
             {"query": text}, self.thread_id, budget=self.limits, title=automatic_title(text) or None, by=self.policy.by

@@ -60,7 +60,7 @@ async def run(
     # An unset variable of a script: each run would begin a thread of its own, unnoticed.
     if thread == "":
         stop(exits.USAGE, "--thread is empty; it takes a thread id")
-    from graphflow.runtime.thread_about import automatic_title
+    from graphflow.service.runs.query import automatic_title
 
     others = _about_others(on_busy, on_waiting, effects)
     fields = pairs(given or (), "--input")

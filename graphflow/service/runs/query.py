@@ -19,7 +19,6 @@ from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.answer_checks import questions_of
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.runtime.runs.preconditions import waits_for_answers
-from graphflow.runtime.thread_about import automatic_title
 from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller, claim
 from graphflow.service.context import ServiceContext
@@ -29,6 +28,8 @@ from graphflow.service.runs import input_queue
 from graphflow.service.runs.input_queue import StartedRun
 from graphflow.service.runs.submit import answer_live
 
+AUTOMATIC_TITLE = 10
+"""Code points of the title that a thread gets from its first message."""
 ANY_AGENT = ("", "auto", "default")
 
 
@@ -126,6 +127,12 @@ async def _launch(
             raise
         return await input_queue.add(context, wanted)
     return StartedRun(run=run, run_id=run.run_id, chat_id=said.chat_id, request_id=said.request_id)
+
+
+def automatic_title(message: str) -> str:
+    """The first ten code points of the message, white space collapsed; without what is not printable."""
+    start = " ".join(message.split(maxsplit=AUTOMATIC_TITLE))[:AUTOMATIC_TITLE]
+    return "".join(c for c in start.encode("utf-8", "replace").decode() if c.isprintable())
 
 
 def input_of(said: RequestQuery, documents: Documents) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.history.effects import Choices
 from graphflow.runtime.launch import launch_edited, launch_regenerated
 from graphflow.runtime.run_request import RunRequest
-from graphflow.runtime.thread_about import automatic_title
 from graphflow.runtime.travel.turns import edited_turn
 from graphflow.service import uploads
 from graphflow.service.access import LOCAL, Caller
@@ -20,7 +19,7 @@ from graphflow.service.context import ServiceContext
 from graphflow.service.live_threads import flush_live
 from graphflow.service.requests import bad_argument, check_choices
 from graphflow.service.runs.input_queue import StartedRun
-from graphflow.service.runs.query import agent_of, input_of
+from graphflow.service.runs.query import agent_of, automatic_title, input_of
 from graphflow.service.runs.resume import started
 from graphflow.service.runs.sweep import expire_overdue
 from graphflow.service.threads import struct_dict, thread_of
