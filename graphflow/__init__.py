@@ -21,6 +21,7 @@ _HOMES: dict[str, str] = {
     "CompiledGraph": "graphflow.runtime.compiled_graph",
     "Context": "graphflow.graph.engine.context",
     "Goto": "graphflow.graph.engine.context",
+    "part_bytes": "graphflow.graph.engine.context",
     "NodeRunOver": "graphflow.graph.engine.suspension",
     "Person": "graphflow.capabilities",
     "Thread": "graphflow.runtime.thread",
@@ -102,6 +103,7 @@ __all__ = [
     "load_graph",
     "merge",
     "node",
+    "part_bytes",
     "relax_collector",
     "tool",
     "union",
@@ -131,6 +133,7 @@ if TYPE_CHECKING:
     from graphflow.graph.core.machine import Interrupt as Interrupt
     from graphflow.graph.engine.context import Context as Context
     from graphflow.graph.engine.context import Goto as Goto
+    from graphflow.graph.engine.context import part_bytes as part_bytes
     from graphflow.graph.engine.suspension import NodeRunOver as NodeRunOver
     from graphflow.messages import AIMessage as AIMessage
     from graphflow.messages import HumanMessage as HumanMessage

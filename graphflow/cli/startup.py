@@ -114,10 +114,10 @@ async def _full_thread_id(app: Application, given: str) -> str:
     if not is_id(given):
         stop(exits.USAGE, not_an_id(given), hint="`graphflow threads list`")
     if len(given) < SHORTEST:
-        stop(
-            exits.exit_code("thread_not_found"),
-            f"no thread has the id {given!r}, and a prefix or suffix has {SHORTEST} characters at least",
-            hint="`graphflow threads list`",
+        from graphflow.errors import ThreadNotFound
+
+        raise ThreadNotFound(
+            f"no thread has the id {given!r}, and a prefix or suffix has {SHORTEST} characters at least"
         )
     found, seen = [], 0
     async for row in threads_in_store(app):

@@ -23,6 +23,7 @@ from graphflow.content import (
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.engine.context import part_bytes
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.prompt_snapshot import system_prompt
 from graphflow.memory.window import last_runs
@@ -303,13 +304,13 @@ async def with_bytes(messages: Sequence[Message], ctx: NodeRun) -> Sequence[Mess
 
 
 async def _with_bytes(part: Part, ctx: NodeRun) -> Part:
-    if not isinstance(part, MEDIA_TYPES) or part.blob is None or (data := await ctx.part_bytes(part)) is None:
+    if not isinstance(part, MEDIA_TYPES) or part.blob is None or (data := await part_bytes(ctx, part)) is None:
         return part
     return msgspec.structs.replace(part, data=data, blob=None, stored=None)
 
 
 async def _bytes_of(part: MediaPart, ctx: NodeRun) -> bytes | None:
-    if part.blob is not None and (found := await ctx.part_bytes(part)) is not None:
+    if part.blob is not None and (found := await part_bytes(ctx, part)) is not None:
         return found
     read = ctx.services.get("upload_bytes")
     return None if read is None or part.upload is None else await read(ctx.thread_id, part.upload)

@@ -475,6 +475,7 @@ class Thread:
     delete_checkpoint_sync = blocking(delete_checkpoint)
     prune_sync = blocking(prune)
     cancel_sync = blocking(cancel)
+    part_bytes_sync = blocking(part_bytes)
 
 
 __all__ = ["CheckpointInfo", "StateError", "Thread", "ThreadState"]

@@ -234,9 +234,11 @@ def test_a_run_shows_no_control_characters(terminal, environment):
 
 
 def test_a_pipe_gets_rows_and_the_result_as_they_are(filled):
+    title = "supercalifragilistic structures " * 4 + "and more"
+    filled("threads", "rename", "long", title)
     listed = filled("threads", "list")
     assert all(len(line.split()) > 3 for line in listed.out.splitlines())
-    assert "supercalifragilistic structures Tell" in listed.out
+    assert title in listed.out
     assert "\x1b" not in listed.out
     # The result of a run is data: somebody else decides what is shown of it.
     assert "\x1b" in filled("run", "demo_plain", "say \x1b[0m").out

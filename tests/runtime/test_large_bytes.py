@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from graphflow import Context, MemoryCheckpointer, SqliteCheckpointer, load_graph, tool
+from graphflow import Context, MemoryCheckpointer, SqliteCheckpointer, load_graph, part_bytes, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
 from graphflow.checkpoints.rows import Keep
@@ -170,7 +170,7 @@ async def test_a_node_reads_the_bytes_of_a_part(kept: Checkpointer) -> None:
     async def say(state: Any, ctx: Context) -> dict[str, Any]:
         for message in state["messages"]:
             if type(message.content) is not str:
-                found.append(await ctx.part_bytes(message.content[1]))
+                found.append(await part_bytes(ctx, message.content[1]))
         return {"messages": [picture()]}
 
     app = opened(kept, say)
@@ -347,7 +347,7 @@ async def test_a_hash_alone_opens_nothing_of_another_thread(kept: Checkpointer) 
     model, found = Eyes(), list[Any]()
 
     async def say(state: Any, ctx: Context) -> dict[str, Any]:
-        found.append(await ctx.part_bytes(stored))
+        found.append(await part_bytes(ctx, stored))
         wire = {"role": "user", "content": [msgspec.to_builtins(stored)]}
         return {"messages": [HumanMessage(content=(TextPart(text="?"), stored)), wire]}
 

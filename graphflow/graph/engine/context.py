@@ -187,16 +187,6 @@ class Context:
         """
         return self._service("open_model")(self, provider_key, model)
 
-    @checked
-    async def part_bytes(self, part: MediaPart) -> bytes | None:
-        """The bytes of a message's part, which the thread keeps outside the message where they are many.
-
-        None where the part has none (a URL, an upload), or the thread does not have them.
-        """
-        if part.data is not None or part.blob is None or self._run.journal is None:
-            return bytes_in(part)
-        return await self._run.journal.read_bytes(part.blob, self._run.machine)
-
     # recorded operations (E5)
 
     async def step(
@@ -307,3 +297,15 @@ class Context:
     def _room(self) -> MaybeReady:
         room = self._run.room
         return DONE if room is None else room()
+
+
+@checked
+async def part_bytes(ctx: Context, part: MediaPart) -> bytes | None:
+    """The bytes of a message's part in the code of a node; the thread stores them outside the message where they are many.
+
+    None where the part has none (a URL, an upload), or the thread does not have them.
+    """
+    run = ctx._run
+    if part.data is not None or part.blob is None or run.journal is None:
+        return bytes_in(part)
+    return await run.journal.read_bytes(part.blob, run.machine)

@@ -80,6 +80,7 @@ class StandingRules:
         Raises:
             GraphflowError: `invalid_input`, naming the field.
         """
+        now = self._clock.now_ms()
         rule = StandingRule(
             id=self._ids.new_id(),
             tool=tool if tool == "*" else _known("tool", tool, self._tools()),
@@ -87,9 +88,9 @@ class StandingRules:
             args=_checked(args),
             thread_id=thread_id,
             agent_key=None if agent_key is None else _known("agentKey", agent_key, self._agents()),
-            expires_at=None if expires is None else self._moment(expires),
+            expires_at=None if expires is None else _moment(expires, now),
             reason=reason,
-            created_at=self._clock.now_ms(),
+            created_at=now,
             created_by=by,
         )
         if thread_id is not None and agent_key is not None:
@@ -111,26 +112,6 @@ class StandingRules:
         # `without` may run again on newer rules, from which another process has removed the rule: it was there all the same.
         await self._change(without)
         return found
-
-    def _moment(self, expires: str) -> int:
-        """Epoch ms of a duration from now, or of a date-time."""
-        now = self._clock.now_ms()
-        try:
-            if expires.strip().upper().startswith("P"):
-                at = now + parse_duration_ms(expires)
-            else:
-                moment = datetime.fromisoformat(expires)
-                # Without a zone it would mean the server's, which its author may not know.
-                if moment.tzinfo is None:
-                    raise _wrong("expires", f"{expires!r} has no zone; write 2026-01-31T12:00:00Z, or a duration: PT1H")
-                at = round(moment.timestamp() * 1000)
-        except (ValueError, OverflowError):
-            raise _wrong(
-                "expires", f"{excerpt_of(expires)} is neither an ISO duration (PT1H) nor a date-time"
-            ) from None
-        if at <= now:
-            raise _wrong("expires", f"{expires!r} is past")
-        return at
 
     async def _load(self) -> bytes | None:
         note = await self._store().note(NOTE)
@@ -193,3 +174,21 @@ def _checked(args: str | None) -> str | None:
 
 def _wrong(field: str, message: str) -> GraphflowError:
     return GraphflowError(f"{field}: {message}", code="invalid_input", fields={field: message})
+
+
+def _moment(expires: str, now: int) -> int:
+    """Epoch ms of a duration from now, or of a date-time."""
+    try:
+        if expires.strip().upper().startswith("P"):
+            at = now + parse_duration_ms(expires)
+        else:
+            moment = datetime.fromisoformat(expires)
+            # Without a zone it would mean the server's, which its author may not know.
+            if moment.tzinfo is None:
+                raise _wrong("expires", f"{expires!r} has no zone; write 2026-01-31T12:00:00Z, or a duration: PT1H")
+            at = round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise _wrong("expires", f"{excerpt_of(expires)} is neither an ISO duration (PT1H) nor a date-time") from None
+    if at <= now:
+        raise _wrong("expires", f"{expires!r} is past")
+    return at
