@@ -239,7 +239,9 @@ def check(thread_id: str, lineage: LineageRows | None, ordinal: int, records: Se
 
 
 def _check_texts(record: Record) -> None:
-    check_text(record.id, *{item.channel for item in record.items})
+    check_text(record.id)
+    if record.items:
+        check_text(*{item.channel for item in record.items})
     if record.closed:
         check_text(*record.closed)
     for row in record.opened:

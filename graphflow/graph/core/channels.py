@@ -266,10 +266,8 @@ class StateSchema:
             # Exact type, not isinstance: a `bool` would pass as an `int`.
             if kind in self._plain.get(key, ()):
                 update.sets[key] = value
-                if kind is str and len(value) <= short:
-                    size += len(value)
-                elif kind not in FIXED:
-                    size += self._sizes.value(key, value)
+                if kind not in FIXED:
+                    size += len(value) if kind is str and len(value) <= short else self._sizes.value(key, value)
                 continue
             if key in self._appended and key not in replace and self._append(key, value, update):
                 size += self._sizes.items(key, value)

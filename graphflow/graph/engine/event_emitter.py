@@ -74,8 +74,7 @@ class EventEmitter:
 
     def emit(self, event: Event) -> None:
         """Numbers an event and sends it; the log keeps it unless it is live only."""
-        self.seq += 1
-        event.seq = self.seq
+        seq = event.seq = self.seq = self.seq + 1
         now = self._clock.now_ms()
         # Time never runs backwards along the numbers, not even where the clock does.
         if now < self._stamp:
@@ -84,13 +83,13 @@ class EventEmitter:
             self._stamp = now
         event.timestamp = now
         if self._logs and type(event) not in UNLOGGED:
-            self.sent.append((event, event.seq))
+            self.sent.append((event, seq))
         # As `_send`, without its call: this is what every delta passes.
         if self.watchers and (watcher := self.watchers.get(type(event))) is not None:
             watcher(event)
         if self.sink is not None:
             self.sink(event)
-        if self.seq > self.most and self.on_most is not None:
+        if seq > self.most and self.on_most is not None:
             self.most = NEVER  # how the run ends is sent in any case
             self.on_most(type(event) in LIVE_ONLY)
 
@@ -124,12 +123,16 @@ class EventEmitter:
         """Sends what follows a commit, under the commit's own time (so that it can be made again from the record) or that of
         the event before it, whichever is later.
         """
-        self.seq += 1
-        self._stamp = max(at, self._stamp)
-        event.seq, event.timestamp = self.seq, self._stamp
+        seq = event.seq = self.seq = self.seq + 1
+        if at > self._stamp:
+            self._stamp = at
+        event.timestamp = self._stamp
         if self._logs:
-            self.sent.append((event, event.seq))
-        self._send(event)
+            self.sent.append((event, seq))
+        if self.watchers and (watcher := self.watchers.get(type(event))) is not None:
+            watcher(event)
+        if self.sink is not None:
+            self.sink(event)
 
     def emit_end(self, end: Event, snapshot: Event, first: int) -> None:
         """A block's end; its snapshot, under the same number, is what the log keeps."""

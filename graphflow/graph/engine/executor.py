@@ -167,11 +167,13 @@ class Executor:
         finished: str | None = None
         begun: list[StartCommand] = []
         for command in commands[1:]:
-            if type(command) is RunNode or type(command) is Started or type(command) is Backoff:
-                begun.append(command)
-            elif type(command) is Ended and not begun:
-                self._say_resuming()
-                self.runs.end(command)
+            kind = type(command)
+            if kind is Ended and not begun:
+                if self.resuming is not None:
+                    self._say_resuming()
+                self.runs.end(command)  # type: ignore[arg-type] # by its exact type
+            elif kind is RunNode or kind is Started or kind is Backoff:
+                begun.append(command)  # type: ignore[arg-type]
             else:
                 finished = self._obey(command, requests, begun) or finished
         # Not before the terminal of a cancelled or failed run: it never went on.

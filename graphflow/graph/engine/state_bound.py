@@ -38,8 +38,9 @@ class StateBound:
                 # The usual step changes two fields, and they are small.
                 if len(change.fields) > 2 or change.operations:
                     written += self._more(change)
-        if self._known is not None and (known := self._known + written) <= self._most:
-            self._known = known
+        known = self._known
+        if known is not None and (not written or known + written <= self._most):
+            self._known = known + written
             return
         assert commit.before is not None and commit.machine is not None
         if self._known is None:
