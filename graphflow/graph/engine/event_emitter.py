@@ -124,8 +124,7 @@ class EventEmitter:
         the event before it, whichever is later.
         """
         seq = event.seq = self.seq = self.seq + 1
-        if at > self._stamp:
-            self._stamp = at
+        self._stamp = max(self._stamp, at)
         event.timestamp = self._stamp
         if self._logs:
             self.sent.append((event, seq))
