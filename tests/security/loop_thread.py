@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import httpx
 
@@ -16,6 +16,28 @@ from graphflow.runtime.collector import LEAST
 from graphflow.server.run import make_server
 from graphflow.service.application import Application
 from tests.patience import PATIENCE_S
+
+PACE_S = 0.0075
+"""CPU time of `_work` on the machine for which the bounds are written, with nothing beside it."""
+TRIES = 3
+"""What is kept from turning by the machine is not kept a second and a third time; what our code does is."""
+
+
+def _work() -> None:
+    """What the server's own work is made of: objects, texts and their encoding, little of it in the processor's caches."""
+    rows = [{"n": number, "text": f"text {number}", "list": [number, number + 1]} for number in range(4_500)]
+    json.loads(json.dumps(rows))
+
+
+def slowness() -> float:
+    """How many times slower this machine is now than that for which the bounds are written; 1.0 for a faster one."""
+
+    def taken() -> float:
+        before = time.thread_time()
+        _work()
+        return time.thread_time() - before
+
+    return max(1.0, min(taken() for _ in range(3)) / PACE_S)
 
 
 class MeasuredLoop(asyncio.SelectorEventLoop):
@@ -52,11 +74,29 @@ class MeasuredServer:
         self._server.should_exit = True
         await asyncio.to_thread(self._thread.join)
 
-    async def longest_turn_of(self, doing: Any) -> float:
-        """Seconds of the loop thread's CPU time in its longest turn while this is done."""
-        self.loop.longest = 0.0
-        await doing
-        return self.loop.longest
+    async def longest_turn_of(self, doing: Callable[[], Awaitable[object]], within: float) -> float:
+        """Seconds of the loop thread's CPU time in its longest turn while this is done.
+
+        What is longer than `within` is told in the time of the machine for which the bounds are written, and done again,
+        `TRIES` times in all; the least counts.
+        """
+        least = float("inf")
+        for _ in range(TRIES):
+            self.loop.longest = 0.0
+            await doing()
+            longest = self.loop.longest
+            if longest >= within:
+                longest /= await self._slowness()
+            least = min(least, longest)
+            if least < within:
+                break
+        return least
+
+    async def _slowness(self) -> float:
+        async def taken() -> float:
+            return slowness()
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(taken(), self.loop))
 
 
 @contextmanager

@@ -5,6 +5,8 @@ registries. A new one is asked for its most by itself, or fails here until the t
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -227,7 +229,7 @@ async def test_no_route_keeps_the_loop_with_whatever_field_of_it(tmp_path: Path)
                 nonlocal status
                 status = await sent(client, method, url, given)  # noqa: B023 - awaited at once
 
-            longest = await turn_of(server, client, asking())
+            longest = await turn_of(server, client, asking)
             shown = json.dumps(given, default=repr)[:200]
             assert status < 500, f"{method} {url} {shown} was answered with {status}"
             assert longest < MOST_S, f"{method} {url} {shown} kept the loop for {longest:.3f} s"
@@ -249,7 +251,9 @@ async def test_no_tool_and_no_kind_of_node_keeps_the_loop(tmp_path: Path) -> Non
                 share = max(length // (len(fields) or 1), 40)
                 params = {name: next(most_of(schema, {}, share), "x") for name, schema in fields.items()}
                 body = {"agentKey": key, "message": "go " * (length // 3), "params": params, "stream": False}
-                longest = await turn_of(server, client, sent(client, "post", "/api/query", {"json": body}))
+                longest = await turn_of(
+                    server, client, functools.partial(sent, client, "post", "/api/query", {"json": body})
+                )
                 assert length < LONG or longest < MOST_S, f"{key} kept the loop for {longest:.3f} s"
 
 
@@ -258,14 +262,16 @@ async def test_no_document_keeps_the_loop(tmp_path: Path) -> None:
     async with serving(tmp_path, {}) as (server, client, application):
         await client.get("/api/agent", params={"agentKey": "few"})
         for name, data in shapes():
-            (tmp_path / "graphs" / "shape.json").write_bytes(msgspec.json.encode(data))
+            written = msgspec.json.encode(data)
+            ends = itertools.count()
 
             async def looking() -> None:
+                (tmp_path / "graphs" / "shape.json").write_bytes(written + b"\n" * next(ends))  # noqa: B023 - awaited at once
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(application.agents.refresh(), server.loop))
                 if await sent(client, "get", "/api/agent?agentKey=shape", {}) == 200:
                     await sent(client, "get", "/api/agents?q=w1", {})
                     body = {"agentKey": "shape", "message": "go", "stream": False}
                     await sent(client, "post", "/api/query", {"json": body})
 
-            longest = await turn_of(server, client, looking())
+            longest = await turn_of(server, client, looking)
             assert longest < MOST_S, f"a document with a large {name} kept the loop for {longest:.3f} s"
