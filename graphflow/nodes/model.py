@@ -26,11 +26,12 @@ from graphflow.models.fallback_names import fallback_issues
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, listed, messages_of, model_of, options_of, with_bytes
-from graphflow.nodes.turn import AT_ONCE, CUT_OFF, CallIds, ModelStream, TurnFactory, structured
+from graphflow.nodes.turn import AT_ONCE, CUT_OFF, CallIds, ModelStream, TurnFactory, need_wire_names, structured
 from graphflow.nodes.usage import CallMeter
 from graphflow.suggestions import choose
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.selection import offered_tools, unknown_tools
+from graphflow.tools.wire_names import WireNames
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -204,6 +205,10 @@ class CountedModel(WrappedModel):
             messages = await with_bytes(messages, ctx)
         meter, empty, count = CallMeter.begun(ctx, self._inner, key), True, 0
         ids = CallIds(ctx, messages, recorded=False)
+        names = None
+        if need_wire_names(messages, tools):
+            names = WireNames(tool.name for tool in tools)
+            messages, tools, options = names.messages(messages), names.tools(tools), names.options(options)
         try:
             async with aclosing(self._inner.stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
@@ -214,7 +219,7 @@ class CountedModel(WrappedModel):
                     if (count := count + 1) % AT_ONCE == 0:  # see `ModelStream.hear`
                         await asyncio.sleep(0)
                     if isinstance(delta, ToolCallDelta):
-                        delta = await ids.own(delta)
+                        delta = await ids.own(delta if names is None else names.heard(delta))
                         if delta.id is not None:
                             ctx.note_calls([delta.id])
                     # Before it is passed on: whoever has the end may close the stream without asking for more.

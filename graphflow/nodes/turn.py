@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, 
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
+from graphflow.tools.wire_names import WireNames
 
 if TYPE_CHECKING:
     from graphflow.models.chat_model import ChatModel
@@ -182,6 +183,10 @@ class ModelStream:
         if not plain:
             messages = await with_media(messages, ctx, model)
         ids = CallIds(ctx, messages, recorded=True)
+        names = None
+        if need_wire_names(messages, tools):
+            names = WireNames(tool.name for tool in tools)
+            messages, tools, options = names.messages(messages), names.tools(tools), names.options(options)
         set_call_context(ctx.run_id, ctx.node if ctx.visit == 1 else f"{ctx.node}#{ctx.visit}")
         # Bound once: this loop runs for every delta. `type(...) is` is the cheapest dispatch, the commonest kind first.
         say, think, count = speech.say, speech.think, 0
@@ -193,7 +198,7 @@ class ModelStream:
                         await asyncio.sleep(0)
                     kind = type(delta)
                     if isinstance(delta, ToolCallDelta):
-                        delta = await ids.own(delta)
+                        delta = await ids.own(delta if names is None else names.heard(delta))
                     heard.feed(delta)
                     if kind is TextDelta:
                         await say(delta.text)  # type: ignore[union-attr]
@@ -235,6 +240,20 @@ class ModelStream:
             self._ids[delta.index] = delta.id
             ctx.blocks.call_start(delta.id, delta.name, action=action, **facts)
         ctx.blocks.call_args(self._ids[delta.index], delta.arguments)
+
+
+def need_wire_names(messages: Iterable[Message], tools: Iterable[ToolSpec]) -> bool:
+    """Whether a tool, or a call of an earlier turn, has a name that no provider takes: `SERVER.TOOL`, `agent:KEY`."""
+    # In place, not by `is_wire_name`: every turn passes here, and hardly one needs it.
+    for tool in tools:
+        if "." in tool.name or ":" in tool.name:
+            return True
+    for message in messages:
+        if type(message) is AIMessage:
+            for call in message.tool_calls:
+                if "." in call.name or ":" in call.name:
+                    return True
+    return False
 
 
 class ModelTurn:

@@ -28,8 +28,8 @@ ToolKind = Literal["backend", "action", "frontend"]
 Effects = Literal["none", "read", "write"]
 ViewportType = Literal["html", "qlc", "dqlc"]
 
-# Providers refuse the whole request for one name outside these characters.
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}([.:][^\s\x00-\x1f]{1,256})?", re.ASCII)
+"""A name that providers take, or one with an owner (`SERVER.TOOL`, `agent:KEY`), which they get in another form."""
 _UNDO = re.compile(r"(tool|fn):.+")
 
 

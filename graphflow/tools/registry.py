@@ -11,6 +11,7 @@ from graphflow.models.options import ToolSpec
 from graphflow.tools.builtin import builtin_tools
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.schema import did_you_mean
+from graphflow.tools.wire_names import is_wire_name
 
 
 class ToolRegistry:
@@ -40,6 +41,9 @@ class ToolRegistry:
             DefinitionError: another tool has this name.
         """
         made = new if isinstance(new, Tool) else tool(new)
+        if not is_wire_name(made.name):
+            hint = "use 1 to 64 letters, digits, `_` and `-`"
+            raise DefinitionError([_issue(f"tool {made.name!r}: a name with `.` or `:` belongs to others", hint)])
         # Two tools of one name are a mistake here; replacing on purpose is what `overlaid` is for.
         if made.name in self._tools:
             hint = "give one of them another name: @tool(name=…)"
