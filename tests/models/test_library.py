@@ -116,7 +116,7 @@ async def heard_of(model: ChatModel) -> list[Delta]:
 
 
 async def test_another_protocol_comes_as_the_same_deltas_one_by_one() -> None:
-    async with raw_server(anthropic(*TURN)) as server:
+    async with raw_server(stream(*as_events(*TURN), request_id="req_011")) as server:
         model = library_model(server.url)
         deltas = await heard_of(model)
         await model.aclose()
@@ -125,7 +125,8 @@ async def test_another_protocol_comes_as_the_same_deltas_one_by_one() -> None:
     calls = [d for d in deltas if isinstance(d, ToolCallDelta)]
     assert (calls[0].id, calls[0].name) == ("call_a", "look_up")
     assert [d.arguments for d in calls if d.arguments] == ['{"q":', ' "x"}']
-    assert deltas[-1] == Finish("tool_calls", "tool_calls", Usage(prompt_tokens=9, completion_tokens=12))
+    usage = Usage(prompt_tokens=9, completion_tokens=12)
+    assert deltas[-1] == Finish("tool_calls", "tool_calls", usage, served_model="c", request_id="req_011")
     assert asked.path.startswith("/v1/messages") and asked.headers["x-api-key"] == KEY
     assert asked.json["tools"][0]["name"] == "look_up" and asked.json["max_tokens"] == 100
 

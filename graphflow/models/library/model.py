@@ -18,10 +18,11 @@ from graphflow.errors import ModelError
 from graphflow.messages import AIMessage, Message
 from graphflow.models.anthropic.conversation import RequestTurns
 from graphflow.models.deltas import Delta, Finish
+from graphflow.models.library import bedrock, claude
 from graphflow.models.logs.log import notice
 from graphflow.models.openai.request import request_fields
 from graphflow.models.openai.stream_reader import TurnReader
-from graphflow.models.options import ChatOptions, ToolSpec
+from graphflow.models.options import ChatOptions, OneTool, ToolSpec
 from graphflow.models.provider import Provider
 from graphflow.models.remote.failures import Masker, failure, http_failure, in_band_failure
 from graphflow.models.remote.loose_json import encode_body, read_json
@@ -33,10 +34,12 @@ from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import tls_failure
 from graphflow.models.replay.refusals import refuses_state, without_thinking
 from graphflow.models.replay.replay import Replay
-from graphflow.models.replay.rules import CLAUDE_LIBRARY
+from graphflow.models.replay.rules import BEDROCK, CLAUDE_LIBRARY
 
 INSTALL = "pip install 'graphflow[providers]'"
 _DEEPEST = 5
+_COMPLETED = {**dict.fromkeys(CLAUDE_LIBRARY, claude.complete_chunks), BEDROCK: bedrock.complete_chunks}
+"""By the provider's key: what mends the library's client of it."""
 
 T = TypeVar("T")
 
@@ -75,8 +78,8 @@ class AnyLlmModel(RemoteModel):
     def begin(
         self, watch: TurnTimeouts, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ChatOptions
     ) -> _LibraryTurn:
-        profile = self._provider.profile
-        if self._provider.key in CLAUDE_LIBRARY and not tools:
+        profile, key = self._provider.profile, self._provider.key
+        if key in (*CLAUDE_LIBRARY, BEDROCK) and not tools:
             called = {call.name: None for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
             # "Requests which include `tool_use` or `tool_result` blocks must define tools."
             tools = [ToolSpec(name=name) for name in called]
@@ -86,11 +89,18 @@ class AnyLlmModel(RemoteModel):
             out: dict[str, Any] = {"stream": True}
             if profile.usage == "stream_options":
                 out["stream_options"] = {"include_usage": True}
-            marks_itself = self._provider.key == "anthropic"
+            marks_itself = key == "anthropic"
             if marks_itself and (mark := cache_mark(options, tools)) is not None:
                 # The service puts it behind the last block; the library has no place for marks in system prompt or tools.
                 out["cache_control"] = mark
-            if self._provider.key in CLAUDE_LIBRARY:
+            if key == BEDROCK:
+                choice = options.tool_choice
+                out |= request_fields(profile, replay, (), tools, options)
+                # Not the library's own form of the messages, which it makes of these.
+                out["messages"] = [{"role": "user", "content": "-"}]
+                out["tool"] = choice.name if isinstance(choice, OneTool) else None
+                out["turns"] = bedrock.conversation(messages, replay)
+            elif key in CLAUDE_LIBRARY:
                 # The library gives Claude one block of thinking back; there may be several, and each has its place.
                 out |= request_fields(profile, replay.bare, messages, tools, options, marks_itself=marks_itself)
                 if any(isinstance(m, AIMessage) and replay.own(m.provider_state) for m in messages):
@@ -121,9 +131,13 @@ class AnyLlmModel(RemoteModel):
         loop = asyncio.get_running_loop()
         # The SDK's sockets belong to the loop that opened them: on another one the first request would fail and be sent again.
         if self._client is None or self._loop is not loop:
-            self._client, self._loop = _open_client(self._provider, self._limits), loop
-            if self._provider.key in CLAUDE_LIBRARY:
-                _keep_redacted(self._client)
+            # In a thread: SDKs read certificates and descriptions of services for up to a second.
+            client = await asyncio.to_thread(_open_client, self._provider, self._limits)
+            if self._client is not None and self._loop is loop:
+                return self._client  # another turn was first
+            self._client, self._loop = client, loop
+            if (complete := _COMPLETED.get(self._provider.key)) is not None:
+                complete(self._client)
             self._life = _closed_with_its_loop(self._client)
             await anext(self._life)
         return self._client
@@ -140,23 +154,6 @@ async def _closed_with_its_loop(client: Any) -> AsyncGenerator[None, None]:
             closing = close()
             if asyncio.iscoroutine(closing):
                 await closing
-
-
-def _keep_redacted(client: Any) -> None:
-    """Lets chunks carry the redacted thinking of Claude, which the library drops: without it the next request is refused."""
-    convert = getattr(client, "_convert_completion_chunk_response", None)
-    if convert is None:
-        return
-
-    def kept(event: Any, **options: Any) -> Any:
-        chunk = convert(event, **options)
-        # The end of a block names it too.
-        block: Any = getattr(event, "content_block", None) if getattr(event, "type", "").endswith("_start") else None
-        if getattr(block, "type", None) == "redacted_thinking" and chunk.choices:
-            chunk.choices[0].delta.extra_content = {"anthropic": {"redacted": block.data}}
-        return chunk
-
-    client._convert_completion_chunk_response = kept
 
 
 def _load(provider: Provider) -> None:
@@ -194,6 +191,8 @@ def _open_client(provider: Provider, limits: Limits) -> Any:
     }
     if provider.headers:
         options["default_headers"] = dict(provider.headers)
+    if provider.key == BEDROCK:
+        options |= bedrock.client_options(limits)
     try:
         if _is_known(provider.key):
             return _without_retries(lambda **more: AnyLLM.create(provider.key, **options, **more))
@@ -245,6 +244,8 @@ class _LibraryTurn:
         self._reader = self._new_reader()
         self._failure: ModelError | None = None
         self._begun = False
+        self._served: str | None = None
+        self._request_id: str | None = None
         self.ended = False
         client = await self._opened()
         self._chunks = aiter(await self._heard(client.acompletion(**self._fields)))
@@ -265,9 +266,17 @@ class _LibraryTurn:
             chunk = await self._heard(anext(self._chunks))
         except StopAsyncIteration:
             self._reader.close(out)
-            self.ended = isinstance(out[-1], Finish)
+            finish = out[-1]
+            self.ended = isinstance(finish, Finish)
+            if isinstance(finish, Finish):
+                served, asked = (
+                    self._mask(said) or None if said else None for said in (self._served, self._request_id)
+                )
+                out[-1] = msgspec.structs.replace(finish, served_model=served, request_id=asked)
             return out
         self._begun = True
+        self._served = getattr(chunk, "served_model", None) or self._served
+        self._request_id = getattr(chunk, "request_id", None) or self._request_id
         self.watch.data()
         try:
             # Back to JSON: the reader takes bytes of the wire, so its rules for odd chunks exist once.

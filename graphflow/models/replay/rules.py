@@ -66,6 +66,8 @@ class OrderRule(msgspec.Struct, frozen=True, kw_only=True):
 
 _GEMINI_3 = r"gemini-([3-9]|\w+-latest)"
 CLAUDE_LIBRARY = ("anthropic", "vertexaianthropic", "azureanthropic")
+BEDROCK = "bedrock"
+"""Keys of the library."""
 
 REPLAY_RULES: tuple[ReplayRule, ...] = (
     ReplayRule(
@@ -163,7 +165,7 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
     ),
     ReplayRule(
         # Through the library: the blocks of the turn, as the native client keeps them.
-        providers=CLAUDE_LIBRARY,
+        providers=(*CLAUDE_LIBRARY, BEDROCK),
         message=("content", "thinking"),
         checked="2026-11-23",
         source="https://platform.claude.com/docs/en/build-with-claude/extended-thinking",
@@ -236,7 +238,7 @@ CALL_ID_RULES: tuple[CallIdRule, ...] = (
     ),
     CallIdRule(
         # Copies of the page differ: one allows ".:" too. Claude behind it does not, so the narrower alphabet stays.
-        providers=("bedrock",),
+        providers=(BEDROCK,),
         longest=64,
         checked="2026-11-23",
         source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolUseBlock.html",
