@@ -7,6 +7,7 @@ from graphflow.tools.builtin.bash import BashPolicy, bash_tool
 from graphflow.tools.builtin.http import HttpPolicy, http_tool
 from graphflow.tools.builtin.maths import math_eval
 from graphflow.tools.builtin.task import task_done
+from graphflow.tools.coding import coding_tools
 from graphflow.tools.demo.logistics import mock_logistics_status
 from graphflow.tools.demo.runbook import mock_ops_runbook
 from graphflow.tools.demo.sensitive import mock_sensitive_data_detector
@@ -40,7 +41,9 @@ def builtin_tools(
         http: where `http_request` may go; default: any public address.
         workspaces: the workspace of each thread; default: the folder of `bash` for all.
     """
-    return [bash_tool(bash or BashPolicy(), workspaces), http_tool(http), *_FIXED]
+    bash = bash or BashPolicy()
+    workspaces = workspaces or bash.workspaces()
+    return [bash_tool(bash, workspaces), http_tool(http), *_FIXED, *coding_tools(workspaces)]
 
 
 __all__ = ["BashPolicy", "HttpPolicy", "builtin_tools"]

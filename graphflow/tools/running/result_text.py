@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from graphflow.tools.envelope import json_text, to_envelope
@@ -24,12 +27,30 @@ def wire_text(result: ToolResult, tool: Tool | None) -> str:
         return result.cut_text
     # Before the error: a coding tool's envelope carries its error inside.
     if tool is not None and tool.whole_envelope:
-        return json_text(to_envelope(result))
+        envelope = to_envelope(result)
+        context = envelope["context"]
+        # The model wrote the arguments, and need not read all of them again.
+        return json_text({**envelope, "context": {**context, "params_input": _shortened(context["params_input"])}})
     if result.error is not None:
         return _error_text(result, result.error)
     if tool is not None and tool.kind == "action":
         return "OK"
     return json_text(result.data) if result.data else result.text or "OK"
+
+
+LONGEST_ARGUMENT = 1_000
+"""Characters of an argument that an envelope repeats."""
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST_ARGUMENT:
+        return f"{value[:200]}… [{len(value)} characters]"
+    if isinstance(value, Mapping):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        items = [_shortened(item) for item in value[:20]]
+        return items if len(value) <= 20 else [*items, f"… [{len(value)} items]"]
+    return value
 
 
 def cut_to(result: ToolResult, tool: Tool | None, max_chars: int) -> ToolResult:

@@ -362,10 +362,10 @@ class ToolRunner:
         """Cuts what is too long for the model, then sends the result and its sources."""
         tool = self.registry.get(call.name)
         # Cut after the record: the whole result stays with the thread, only the model and the wire get less.
-        result = cut_to(completed(outcome.result, outcome.arguments or {}), tool, self._max_chars)
+        # What the model wrote also where it breaks the tool's schema: for envelopes, and for clients of an action.
+        given = readable_arguments(call.arguments) if outcome.arguments is None else outcome.arguments
+        result = cut_to(completed(outcome.result, given or {}), tool, self._max_chars)
         action = tool is not None and tool.kind == "action"
-        # Clients of an action get what the model wrote also where it breaks the tool's schema.
-        given = readable_arguments(call.arguments) if action and outcome.arguments is None else outcome.arguments
         await ctx.tool_result(call.id, wire_text(result, tool), action, given)
         for number, source in enumerate(result.sources, 1):
             ctx.source(source_facts(source, f"{call.id}_source_{number}"))

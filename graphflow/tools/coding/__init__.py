@@ -1,0 +1,22 @@
+"""The coding tools: they look at and change files in the workspace of the thread, through the file port only.
+
+Every answer is the whole envelope, as the model gets it.
+"""
+
+from __future__ import annotations
+
+from graphflow.tools.coding.read import read_tool
+from graphflow.tools.port import Tool
+from graphflow.tools.workspace.homes import Workspaces
+
+
+def coding_tools(workspaces: Workspaces) -> list[Tool]:
+    """The coding tools, by their names.
+
+    Args:
+        workspaces: the workspace of each thread.
+    """
+    return [read_tool(workspaces)]
+
+
+__all__ = ["coding_tools"]
