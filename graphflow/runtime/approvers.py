@@ -1,4 +1,4 @@
-"""Who may decide about a tool call that waits for approval (spec 8.5): checked wherever an answer comes from.
+"""Who may decide about a tool call that waits for approval, or was cut off (spec 8.5): checked wherever an answer comes from.
 
 The question itself says so: its role is `admin`, or its payload has `approval` (see `approval_mode`).
 """
@@ -15,11 +15,13 @@ from graphflow.graph.core.machine import Interrupt, Machine
 
 ADMIN = "admin"
 """Role of approvals that only a person with this scope decides about."""
+DECIDED = ("approval", "outcome_unknown")
+"""Kinds of questions about a call: whether it is made, and what happens to it after it was cut off."""
 
 
 def rule_of(interrupt: Interrupt) -> Mapping[str, Any]:
-    """Of an approval that not just anybody decides about; empty for any other question."""
-    return people_in(interrupt.payload) if interrupt.kind == "approval" else {}
+    """Of a question about a call that not just anybody decides about; empty for any other question."""
+    return people_in(interrupt.payload) if interrupt.kind in DECIDED else {}
 
 
 def known_ids(interrupt: Interrupt) -> tuple[str, ...]:
@@ -35,15 +37,17 @@ def known_ids(interrupt: Interrupt) -> tuple[str, ...]:
 
 def check_approver(machine: Machine, interrupt: Interrupt, person: Person) -> None:
     """Raises AnswerRefused (`answer_forbidden`) when this person may not decide; the question stays open."""
-    if interrupt.kind != "approval":
+    if interrupt.kind not in DECIDED:
         return
     rule = rule_of(interrupt)
     if interrupt.role == ADMIN and not person.admin:
         raise _refused(interrupt, person, "it changes what agents may do, which takes the scope `admin`")
     if rule.get("by") == "other" and person.id in askers(machine.starter):
-        raise _refused(interrupt, person, "who asked for the run can't approve it; another person has to")
+        does = "approve it" if interrupt.kind == "approval" else "decide what happens to its calls"
+        raise _refused(interrupt, person, f"who asked for the run can't {does}; another person has to")
     if any(given["by"] == person.id for given in rule.get("approvals", ())):
-        raise _refused(interrupt, person, f"they have approved already; it takes {rule['count']} different people")
+        done = "approved" if interrupt.kind == "approval" else "decided"
+        raise _refused(interrupt, person, f"they have {done} already; it takes {rule['count']} different people")
 
 
 def signed(interrupt: Interrupt, value: Any, person: Person) -> Any:

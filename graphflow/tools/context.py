@@ -73,12 +73,14 @@ class RunnerContext(Protocol):
         kind: str = "once",
         ends_node: bool = False,
         refers: bool = False,
+        deciders: Mapping[str, Any] | None = None,
     ) -> Any:
         """`fn`'s JSON-able value, recorded under `name`; the recorded one on re-entry (E5).
 
         An exception of `fn` is not recorded. The runner lets `fn` raise `timeout` and `connection` failures only
         for a `write` that is not idempotent: its outcome is unknown then (E6). `undo` names what takes the call back;
-        `refers` says that the messages of the state hold the arguments.
+        `refers` says that the messages of the state hold the arguments, and `deciders` who decides about an unknown outcome:
+        `{role?, approval?}` of the question by which people have approved the call.
         """
 
     async def ask(

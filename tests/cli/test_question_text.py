@@ -42,3 +42,19 @@ def test_every_alternative_of_an_unknown_outcome_is_an_option_with_its_value():
         '{"decision":"result","result":…}',
     ]
     assert lines.count("--answer") == 3
+
+
+def people(*names: str, **facts: Any) -> dict[str, Any]:
+    given = [{"by": name, "interruptId": "i.0"} for name in names]
+    return {"operation": "c", "approval": {"by": "anyone", "count": 2, "approvals": given, **facts}}
+
+
+def test_what_the_first_of_two_people_has_decided_is_shown_and_offered_to_the_second():
+    decided = {"decision": "result", "result": "it's paid"}
+    asked = interrupt("outcome_unknown", tool_name="pay", arguments={}, payload=people("ann", proposed=decided))
+    assert question_line(asked) == 'outcome_unknown: pay {} (node send) (1 of 2: ann result "it\'s paid")'
+    command, *_ = answer_lines(asked).split("\n")
+    assert json.loads(shlex.split(command)[5]) == decided and command.endswith(" --as NAME")
+    first = interrupt("outcome_unknown", tool_name="pay", arguments={}, payload=people())
+    assert question_line(first) == "outcome_unknown: pay {} (node send)"
+    assert shlex.split(answer_lines(first).split("\n")[0])[5:] == ['{"decision":"retry"}', "--as", "NAME"]

@@ -36,7 +36,7 @@ def question_line(interrupt: Interrupt) -> str:
     if (what := interrupt.tool_name or payload.get("operation")) is not None:
         given = "" if interrupt.arguments is None else f" {one_line_json(interrupt.arguments)}"
         warning = f": {payload['warning']}" if payload.get("warning") else ""
-        return f"{interrupt.kind}: {what}{given} (node {interrupt.node}){warning}"
+        return f"{interrupt.kind}: {what}{given} (node {interrupt.node}){warning}{_decided(interrupt)}"
     if not is_question(interrupt.kind):
         until = "" if interrupt.expires_at is None else f" until {local_time(interrupt.expires_at)}"
         return f"{interrupt.kind} {payload.get('signal', '')}".rstrip() + f"{until} (node {interrupt.node})"
@@ -44,15 +44,28 @@ def question_line(interrupt: Interrupt) -> str:
     return f"{interrupt.kind}: {message} (node {interrupt.node})"
 
 
+def _decided(interrupt: Interrupt) -> str:
+    """Who has decided so far where it takes several people, and what, if it is for the others to agree with."""
+    rule = rule_of(interrupt)
+    if not rule.get("approvals"):
+        return ""
+    names = ", ".join(str(given["by"]) for given in rule["approvals"])
+    proposed = rule.get("proposed", {})
+    wants = f" {proposed['decision']}" if proposed else ""
+    value = f" {one_line_json(proposed['result'])}" if "result" in proposed else ""
+    return f" ({len(rule['approvals'])} of {rule['count']}: {names}{wants}{value})"
+
+
 def answer_command(interrupt: Interrupt) -> str:
     """A command to copy that answers it; for an `ask` with an example that fits its schema."""
     base = f"graphflow inbox answer {interrupt.id}"
+    person = " --as NAME" if rule_of(interrupt) else ""  # not just anybody decides about it
     match interrupt.kind:
         case "approval" | "breakpoint":
-            # Not just anybody decides about it.
-            return f"{base} --approve" + (" --as NAME" if rule_of(interrupt) else "")
+            return f"{base} --approve{person}"
         case "outcome_unknown":
-            return f'{base} --answer \'{{"decision":"retry"}}\''
+            decision = rule_of(interrupt).get("proposed") or {"decision": "retry"}
+            return f"{base} --answer {_quoted(decision)}{person}"
     return f"{base} --answer {_quoted(example(interrupt.schema))}"
 
 

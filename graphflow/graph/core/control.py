@@ -222,9 +222,11 @@ def _ask_anew(work: UnitOfWork, *, same_run: bool) -> None:
 
 def _from_the_start(interrupt: Interrupt) -> Interrupt:
     """The question as the first of several people was asked it: the answers of the others stay behind, too (E8)."""
-    people = people_in(interrupt.payload) if interrupt.kind == "approval" else {}
+    people = people_in(interrupt.payload) if interrupt.kind in ("approval", "outcome_unknown") else {}
     if not people.get("approvals"):
         return interrupt
+    if interrupt.kind == "outcome_unknown":  # its questions have one key, and one call
+        return msgspec.structs.replace(interrupt, payload=freeze(with_approvals(interrupt.payload, ())))
     arguments = people["edited"]["arguments"] if "edited" in people else interrupt.arguments
     return msgspec.structs.replace(
         interrupt,

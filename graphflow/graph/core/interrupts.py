@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from graphflow.approval_mode import after_answer, people_in
+from graphflow.approval_mode import after_answer, after_proposal, people_in, proposal
 from graphflow.errors import NodeFailed
 from graphflow.graph.core.commands import CancelNode, Ended, Resolve, RunNode
 from graphflow.graph.core.control import stop
@@ -47,6 +47,8 @@ def on_answered(work: UnitOfWork, tick: Answered) -> None:
         _answer_breakpoint(work, interrupt, tick)
     elif tick.decision == "terminate":
         _terminate(work, interrupt)
+    elif interrupt.kind == "outcome_unknown" and _ask_who_agrees(work, interrupt, tick):
+        return  # nothing happens to the call yet
     # The question is the node itself: the answer is its output, and conditions may read it.
     elif interrupt.key == "":
         if found := seen(passing_refs(work.node_of(work.table[interrupt.frame])), {"answer": tick.answer}):
@@ -85,6 +87,26 @@ def _ask_the_next(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> Non
             reissue_of=None,
         )
     )
+
+
+def _ask_who_agrees(work: UnitOfWork, interrupt: Interrupt, tick: Answered) -> bool:
+    """Asks the next of several people what happens to a call that was cut off; false once as many agree as have to.
+
+    Under the same key, since the answers before the last are decisions about nothing.
+    """
+    people = people_in(interrupt.payload)
+    if people.get("count", 1) == 1:
+        return False
+    agrees = digest_of(people.get("proposed")) == digest_of(proposal(tick.answer))
+    payload = after_proposal(interrupt.payload, tick.answer, agrees=agrees)
+    if len(payload["approval"]["approvals"]) >= people["count"]:
+        return False
+    work.ask(
+        msgspec.structs.replace(
+            interrupt, id=work.new_interrupt_id(), payload=freeze(payload), opened_at=tick.at, reissue_of=None
+        )
+    )
+    return True
 
 
 def nth_approval(key: str, number: int) -> str:

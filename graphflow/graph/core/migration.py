@@ -189,6 +189,9 @@ class _Planner:
             fields["passed"] = self._named(frame.passed)
         if frame.operations and not self._keeps_operations(frame, plan, node):
             fields["operations"] = {}
+        if self._old[frame.graph].approval != plan.document.approval and self._asks_people(frame):
+            about = "people were asked about its calls under another `approval`, which may take fewer of them"
+            self._problem(frame, f"node {frame.node}", about, "let the node finish first, or rewind to before it")
         changed = {name: value for name, value in fields.items() if value != getattr(frame, name)}
         self._moves[frame.number] = FrameMove(
             node=(frame.node, node),
@@ -276,6 +279,10 @@ class _Planner:
 
     def _asks_inside(self, frame: Frame) -> bool:
         return any(asked.kind != "breakpoint" for asked in of_frame(self._machine.interrupts, frame.number))
+
+    def _asks_people(self, frame: Frame) -> bool:
+        kinds = {asked.kind for asked in of_frame(self._machine.interrupts, frame.number)}
+        return "approval" in kinds or any(key.startswith("approval:") for key in frame.operations)
 
     def _keeps_operations(self, frame: Frame, plan: Plan, node: str) -> bool:
         """Recorded operations stay with a node that is still the same; a write's record must not be lost."""

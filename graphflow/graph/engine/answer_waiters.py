@@ -85,6 +85,8 @@ class AnswerWaiters:
     async def wait(self, asked: Interrupt, ctx: Asker) -> Any:
         """Opens the interrupt, or finds it open, and waits for its answer while the process holds the run.
 
+        Where several people have to agree, that is the answer of the last of them.
+
         Raises:
             Suspended: nothing holds the run any more.
             NodeFailed: `node_not_deterministic` when another question is open under the same key.
@@ -99,6 +101,14 @@ class AnswerWaiters:
                 code="node_not_deterministic",
                 key=asked.key,
             )
+        while True:
+            answer = await self._answer_to(interrupt, ctx)
+            following = self.find(asked.frame, asked.key) if asked.kind == "outcome_unknown" else None
+            if following is None:
+                return answer
+            interrupt = following
+
+    async def _answer_to(self, interrupt: Interrupt, ctx: Asker) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         # No name for it here, for the reason that `future` is deleted below.

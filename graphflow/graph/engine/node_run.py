@@ -26,6 +26,7 @@ from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.operation_keys import OperationKeys
+from graphflow.graph.engine.outcomes import Deciders
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import ACTS_AROUND, NodeRunOver, Suspended, is_cut_off, is_suspension
 from graphflow.graph.engine.usage_meter import UsageMeter
@@ -228,12 +229,14 @@ class NodeRun(UsageMeter):
         kind: str = "once",
         ends_node: bool = False,
         refers: bool = False,
+        deciders: Deciders = None,
     ) -> Any:
         """As `Context.step`.
 
         Args:
             ends_node: only the node's own end follows; its commit is the record.
             refers: the state's messages hold the arguments under the call `name`, so they are not stored again.
+            deciders: who is asked about a cut-off write, see `outcomes.outcome_question`.
         """
         self.refuse_when_over()
         if effects not in EFFECTS:
@@ -246,7 +249,7 @@ class NodeRun(UsageMeter):
         # An intent without a result: the process died in between, and only a person can find out whether the write
         # happened.
         if operation is not None and not (idempotent or operation.idempotent):
-            settled = await self._settle(key, operation, arguments)
+            settled = await self._settle(key, operation, arguments, deciders)
             if settled is not None:
                 return outcomes.result_of(settled)
         if (lease := self._run.lease) is not None and lease.is_over(self.now()):
@@ -257,7 +260,7 @@ class NodeRun(UsageMeter):
             facts = self._effect_facts(undo, None if refers else arguments)
             if operation is None and self._run.machine.reuse:
                 done = Operation(kind, digest, effects, "done", None, idempotent)
-                settles, found = await self._recall(key, done, arguments)
+                settles, found = await self._recall(key, done, arguments, deciders)
                 if found is not None:
                     self._record(key, found, facts, settles)
                     return outcomes.result_of(found)
@@ -265,9 +268,7 @@ class NodeRun(UsageMeter):
             try:
                 self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
             except CodecError as error:
-                raise outcomes.unstorable(
-                    error, f"what step {key!r} of node {self.node!r} has as `arguments`"
-                ) from error
+                raise outcomes.unstorable_step(error, key, self.node, done=False) from error
         result = freeze(await self._act(key, fn, effects, idempotent))
         # An act that swallows its cancellation may have been cut off all the same: its outcome stays unknown.
         self.refuse_when_over()
@@ -312,7 +313,9 @@ class NodeRun(UsageMeter):
         own = self._run.plan.graphs[frame.graph].document.nodes[self.node].undo
         return outcomes.effect_facts(self.visit, frame.path, own or undo, arguments, self._run.machine.origin)
 
-    async def _recall(self, key: str, done: Operation, arguments: Any) -> tuple[str | None, Operation | None]:
+    async def _recall(
+        self, key: str, done: Operation, arguments: Any, deciders: Deciders
+    ) -> tuple[str | None, Operation | None]:
         """The record of this write from the abandoned past, or a person's decision about it (E8, `effects: reuse`).
 
         Returns the effect that it replaces, and its record; without a record the write is done.
@@ -328,9 +331,8 @@ class NodeRun(UsageMeter):
             found = await recall(rows[effect])
             if found is not None:
                 return effect, msgspec.structs.replace(done, result=freeze(found.result))
-        why = "was done with other arguments, or nobody knows its result" if effect else "is not among what was done"
-        message = f"Results of the past are reused, and the write {key!r} of node {self.node!r} {why}."
-        answer = await self._ask_outcome(f"reuse:{key}", message, key, done, arguments, unmatched=left)
+        message = outcomes.reuse_message(self.node, key, found=effect is not None)
+        answer = await self._ask_outcome(f"reuse:{key}", message, key, done, arguments, deciders, unmatched=left)
         if answer["decision"] == "retry":
             return effect, None
         return effect, msgspec.structs.replace(done, result=freeze(answer.get("result")))
@@ -347,22 +349,21 @@ class NodeRun(UsageMeter):
         if self.alive and key in self._run.machine.frames[self.frame].operations:
             self._feed_operation(key, None)
 
-    async def _settle(self, key: str, operation: Operation, arguments: Any) -> Operation | None:
+    async def _settle(self, key: str, operation: Operation, arguments: Any, deciders: Deciders) -> Operation | None:
         """Asks a person whether a cut-off write happened; None means: do it again."""
         tool = arguments["tool"] if operation.kind == "tool" else None
         message = f"Whether {outcomes.write_of(self.node, key, tool)} happened before it was cut off is unknown."
-        await self._ask_outcome(f"unknown:{key}", message, key, operation, arguments)
+        await self._ask_outcome(f"unknown:{key}", message, key, operation, arguments, deciders)
         self.refuse_when_over()
         return self._run.machine.frames[self.frame].operations.get(key)
 
     async def _ask_outcome(
-        self, asked: str, message: str, key: str, operation: Operation, arguments: Any, **facts: Any
+        self, asked: str, message: str, key: str, operation: Operation, arguments: Any, deciders: Deciders, **facts: Any
     ) -> Any:
         """A person's decision about the write `key`, who is shown what it is, as with an approval."""
-        shown = outcomes.outcome_question(operation, key, arguments)
-        shown["payload"] |= {"message": message, "idempotencyKey": self.idempotency_key(key), **facts}
+        said = {"message": message, "idempotencyKey": self.idempotency_key(key), **facts}
         return await self.ask(
-            message, kind="outcome_unknown", key=asked, schema=outcomes.OUTCOME_SCHEMA, digest=operation.digest, **shown
+            message, key=asked, **outcomes.outcome_question(operation, key, arguments, deciders, said)
         )
 
     def _record(
@@ -374,8 +375,7 @@ class NodeRun(UsageMeter):
             self._feed_operation(key, operation, facts, settles)
         except CodecError as error:
             done = operation.state == "done"
-            given = "the result of step {!r} of node {!r}" if done else "what step {!r} of node {!r} has as `arguments`"
-            failure = outcomes.unstorable(error, given.format(key, self.node))
+            failure = outcomes.unstorable_step(error, key, self.node, done=done)
             if not done or operation.effects != "write" or operation.idempotent:
                 self.forget(key)
                 raise failure from error

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphflow.approval_mode import with_approvals
 from graphflow.bounds import Bounds
 from graphflow.errors import CodecError, NodeFailed, check_size, text_of
 from graphflow.graph.core.machine import Operation
 from graphflow.graph.engine.suspension import OutcomeUnknown
 
+Deciders = Mapping[str, Any] | None
+"""`{role?, approval?}` of the question by which people have approved a call: the same people decide what happens to it if it
+is cut off; None: anybody does."""
 OUTCOME_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["decision"],
@@ -27,15 +31,33 @@ def write_of(node: str, key: str, tool: str | None = None) -> str:
     return f"the write {key!r}{call} of node {node!r}" if key else f"the write of node {node!r}"
 
 
-def outcome_question(operation: Operation, key: str, arguments: Any) -> dict[str, Any]:
-    """What the question about a write shows besides its message: the step or the call, as with an approval."""
+def reuse_message(node: str, key: str, *, found: bool) -> str:
+    """What a person is told about a write that the past has no result for."""
+    why = "was done with other arguments, or nobody knows its result" if found else "is not among what was done"
+    return f"Results of the past are reused, and the write {key!r} of node {node!r} {why}."
+
+
+def outcome_question(
+    operation: Operation, key: str, arguments: Any, deciders: Deciders, said: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The question about a write: it shows the step or the call, as an approval does.
+
+    Args:
+        deciders: who is asked.
+        said: more of the payload: its message.
+    """
+    asked: dict[str, Any] = {"kind": "outcome_unknown", "schema": OUTCOME_SCHEMA, "digest": operation.digest}
+    payload: dict[str, Any] = {"operation": key, **said}
+    if deciders is not None:
+        asked["role"] = deciders.get("role")
+        if "approval" in deciders:
+            payload = with_approvals({**payload, "approval": deciders["approval"]}, ())
     if operation.kind != "tool":
         step = {"step": key} if operation.kind == "once" else {}
-        return {"arguments": arguments, "payload": {"operation": key, **step}}
+        return {**asked, "arguments": arguments, "payload": {**payload, **step}}
     # A call's arguments stand beside the tool that they are for: its digest covers both.
-    return {
-        "tool_id": key, "tool_name": arguments["tool"], "arguments": arguments["arguments"], "payload": {"operation": key},
-    }  # fmt: skip
+    call = {"tool_id": key, "tool_name": arguments["tool"], "arguments": arguments["arguments"]}
+    return {**asked, **call, "payload": payload}
 
 
 def effect_facts(visit: int, path: str, undo: str | None, arguments: Any, origin: str) -> dict[str, Any]:
@@ -76,6 +98,12 @@ def unstorable(error: CodecError, what: str) -> NodeFailed:
     """
     why = error.message.partition("can't be stored: ")[2] or error.message
     return NodeFailed(f"{what} can't be stored: {why}", code=error.code)
+
+
+def unstorable_step(error: CodecError, key: str, node: str, *, done: bool) -> NodeFailed:
+    """The same of a step: of its result if it is `done`, else of its arguments."""
+    place = f"step {key!r} of node {node!r}"
+    return unstorable(error, f"the result of {place}" if done else f"what {place} has as `arguments`")
 
 
 def lost_result(failure: NodeFailed) -> dict[str, str]:

@@ -86,7 +86,8 @@ class Undoing:
         }
         ctx = UndoContext(self, effect)
         if word == "tool":
-            result = await self.host.services["tool"].undo(name, given, ctx, key=UNDO + effect.id)
+            approvals = [each.document.approval for each in self.plan.graphs.values()]
+            result = await self.host.services["tool"].undo(name, given, ctx, key=UNDO + effect.id, approvals=approvals)
             if result.error is not None:
                 # An error result is a definite failure, so the intent goes: the effect may be undone again.
                 await ctx.forget()

@@ -83,6 +83,13 @@ def approval_key(key: str) -> str:
     return f"approval:{key}"
 
 
+def special_people(tool: Tool, rule: ApprovalRule) -> dict[str, Any] | None:
+    """`{role?, approval?}` of a question that not just anybody answers."""
+    role = {"role": ADMIN} if tool.is_guarded else {}
+    people = {"approval": {"by": rule.by, "count": rule.count}} if rule.is_special else {}
+    return {**role, **people} or None
+
+
 async def ask_approval(
     tool: Tool,
     call_id: str,

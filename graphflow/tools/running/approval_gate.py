@@ -15,6 +15,7 @@ from graphflow.tools.running.approval import (
     approval_rule,
     ask_approval,
     must_ask,
+    special_people,
 )
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.running.standing_rules import RuleSource, StandingRule, fitting_rule
@@ -99,6 +100,10 @@ class ApprovalGate:
     async def is_free(self, tool: Tool, arguments: Mapping[str, Any], policy: CallPolicy, ctx: RunnerContext) -> bool:
         """Whether the call needs no approval and no rule applies to it."""
         return not self._asks_by_itself(tool, policy) and await self._rule(tool, arguments, policy, ctx) is None
+
+    def deciders(self, tool: Tool, policy: CallPolicy) -> dict[str, Any] | None:
+        """Who decides about the call if it is cut off after people have approved it: the same; None: anybody."""
+        return special_people(tool, approval_rule(tool.name, policy.approval, self._mode))
 
     def _asks_by_itself(self, tool: Tool, policy: CallPolicy) -> bool:
         """Whether the approval mode asks a person. Frontend tools are exempt: a person answers them anyway."""

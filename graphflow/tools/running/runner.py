@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from graphflow.tools.envelope import completed, from_record, record_of
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ArgumentsRefused, ToolResult, failed
-from graphflow.tools.running.approval import approval_key
+from graphflow.tools.running.approval import approval_key, approval_rule
 from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, readable_arguments, result_value
 from graphflow.tools.running.calls import as_called, find_tool, one_too_many, own_calls, source_facts
@@ -38,6 +38,7 @@ from graphflow.tools.running.templates import has_template, resolve_templates
 __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 
 ALWAYS_ASKED = "it changes what agents may do, so a person with the scope `admin` is asked about each call"
+APPROVED_BY_OTHERS = "an agent of this thread has its calls approved by several people, or by another one"
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_MAX_CHARS = 50_000
 """Longest text of a result that the model gets, in characters; the rest is cut."""
@@ -180,14 +181,25 @@ class ToolRunner:
         )
         return await self._finish(call, outcome, ctx)
 
-    async def undo(self, name: str, effect: Mapping[str, Any], ctx: RunnerContext, *, key: str) -> ToolResult:
+    async def undo(
+        self,
+        name: str,
+        effect: Mapping[str, Any],
+        ctx: RunnerContext,
+        *,
+        key: str,
+        approvals: Iterable[str | Mapping[str, Any] | None] = (),
+    ) -> ToolResult:
         """Runs the tool that undoes an effect, without approval: the undo itself was a person's decision.
+
+        One person's: a tool whose calls not just anybody alone approves is not run.
 
         Args:
             name: the tool.
             effect: `{arguments, result, idempotencyKey}` of the effect; the tool gets those that its schema names.
             ctx: records the call, once.
             key: of the recorded operation.
+            approvals: `approval` of the agents that the effect may be of.
         """
         # Any policy: the agent may have lost the tool since, and its effect must still be undone.
         tool = find_tool(self.registry, name, ANY_TOOL)
@@ -195,6 +207,8 @@ class ToolRunner:
             return tool
         if tool.is_guarded:  # nobody is asked here
             return failed("PERMISSION_DENIED", f"{name} undoes nothing by itself: {ALWAYS_ASKED}")
+        if any(approval_rule(name, each, self.approval).is_special for each in approvals):
+            return failed("PERMISSION_DENIED", f"{name} undoes nothing by itself: {APPROVED_BY_OTHERS}")
         if (denied := lacking(tool, replace(ANY_TOOL, names_tool=True), ctx)) is not None:
             return denied
         named = tool.parameters.get("properties") or {}
@@ -207,7 +221,7 @@ class ToolRunner:
         # No model wrote this call; its arguments are in `ready`, already checked.
         call = ToolCall(id=key, name=name, arguments="{}")
         ready = ReadyCall(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
-        return await self._run_once(ready, ctx, ends_node=False, in_state=False)
+        return await self._run_once(ready, ctx, ends_node=False, in_state=False, deciders=None)
 
     def wire_text(self, call: ToolCall, result: ToolResult) -> str:
         """The text of a call's result that the wire and the model get."""
@@ -269,7 +283,8 @@ class ToolRunner:
             return _Outcome(await await_form(tool, call, ready.arguments, ctx, key=key), ready.arguments)
         # A call that was decided about has a record of its own: the list of decisions tells by it whether the call was made.
         ends = ends_node and not (decision.asked or decision.by_rule)
-        return _Outcome(await self._run_once(ready, ctx, ends, in_state), ready.arguments)
+        deciders = self._gate.deciders(tool, policy) if decision.asked else None
+        return _Outcome(await self._run_once(ready, ctx, ends, in_state, deciders), ready.arguments)
 
     @staticmethod
     def _ready(
@@ -284,7 +299,9 @@ class ToolRunner:
 
     # running
 
-    async def _run_once(self, ready: ReadyCall, ctx: RunnerContext, ends_node: bool, in_state: bool) -> ToolResult:
+    async def _run_once(
+        self, ready: ReadyCall, ctx: RunnerContext, ends_node: bool, in_state: bool, deciders: Mapping[str, Any] | None
+    ) -> ToolResult:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
@@ -299,6 +316,7 @@ class ToolRunner:
             kind="tool",
             ends_node=ends_node,
             refers=in_state and as_called(ready),
+            deciders=deciders,
         )
         return from_record(record)
 
