@@ -48,14 +48,14 @@ class FallbackModel:
         # Attributes, as they are read for each call.
         self.provider, self.model = first.provider, first.model
         self.same_account = same_account
-        self._open_named, self._names = open_named, tuple(names)
+        self._open_named, self.names = open_named, tuple(names)
         self._opened: dict[str, ChatModel] = {}
 
     @property
     def capabilities(self) -> Capabilities:
         known = self.first.capabilities
         # The others are asked here; a wrapper around this one must not ask them again.
-        return msgspec.structs.replace(known, fallback=()) if self._names else known
+        return msgspec.structs.replace(known, fallback=()) if self.names else known
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         return self.first.count_tokens(messages)
@@ -69,7 +69,7 @@ class FallbackModel:
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
-        names = self._names if self.same_account or options.fallback is None else options.fallback
+        names = self.names if self.same_account or options.fallback is None else options.fallback
         # Without others there is no layer between the caller and the model.
         if not names:
             return self.first.stream(messages, tools, options)

@@ -39,7 +39,7 @@ class NodeKinds:
         tools: the registry for `model`, `tools` and `tool:NAME`; None leaves those out.
         agents: where subgraphs are looked up.
         providers: provider keys that exist, for checking.
-        priced: whether the price of `(provider key, model)` is known.
+        unpriced: see the method of this name; without it no price is known.
         users: whether there are users, so that one can approve what another asked for; None if that is not known here.
     """
 
@@ -49,12 +49,13 @@ class NodeKinds:
         *,
         agents: AgentLookup | None = None,
         providers: Sequence[str] | Callable[[], Sequence[str]] | None = None,
-        priced: Callable[[str | None, str | None], bool] | None = None,
+        unpriced: Callable[[str | None, str | None, Sequence[str] | None], list[str]] | None = None,
         users: bool | None = None,
     ) -> None:
         self._tools = tools
         self._providers = providers
-        self._priced = priced
+        if unpriced is not None:
+            self.unpriced = unpriced
         self.agents = agents
         self.users = users
         self._nodes: dict[str, Callable[..., Any]] = {}
@@ -153,10 +154,6 @@ class NodeKinds:
             made = {"plan": PlanKind, "task": TaskKind, "summary": SummaryKind}[word]
             return made(self.tools, self.providers)
         return ModelKind(self.tools, self.providers) if word == "model" else ToolsKind(self.tools)
-
-    def priced(self, provider_key: str | None, model: str | None) -> bool:
-        """Whether a limit in money can be kept with this model."""
-        return self._priced is not None and self._priced(provider_key, model)
 
     def names(self) -> list[str]:
         out = [*self._kinds, *(f"node:{n}" for n in self._nodes), *(f"fn:{n}" for n in self._functions), "wait"]

@@ -17,7 +17,7 @@ from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.definition.document import NodeDefinition
 from graphflow.graph.definition.kinds import Kinds, NodeFunction
-from graphflow.graph.validation.model_prices import unpriced
+from graphflow.graph.validation.model_prices import prices_hint, unpriced
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.checked_document import CheckedDocument
@@ -67,10 +67,12 @@ class Documents:
 
     def check_priced(self, plan: Plan, figures: Mapping[str, Any]) -> None:
         """Rejects a request's cost limit if a price is unknown, as loading does for a document's (E11)."""
-        if "costUsd" in figures and (missing := unpriced(plan.document, self._kinds)):
+        if "costUsd" not in figures:
+            return
+        if missing := unpriced([plan.document, *(inner.document for inner in plan.graphs.values())], self._kinds):
             raise GraphflowError(
                 f"the budget has maxCostUsd, and the price of {', '.join(missing)} is not known, which never counts as 0;"
-                ' write [prices."PROVIDER/MODEL"] into graphflow.toml, or limit maxTokens or maxModelCalls',
+                f" {prices_hint(missing)}",
                 code="invalid_input",
             )
 

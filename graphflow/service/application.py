@@ -24,6 +24,7 @@ from graphflow.models.opening import pool_of
 from graphflow.models.pool import ModelPool, Opener
 from graphflow.models.prices import Prices
 from graphflow.models.providers import check_tables, known_providers
+from graphflow.models.unpriced import unpriced_models
 from graphflow.nodes.kinds import NodeKinds
 from graphflow.runtime.clock_and_ids import SystemClock, Uuid7Ids
 from graphflow.runtime.documents import stored_document
@@ -171,17 +172,13 @@ class Application(ServiceContext):
 
     def _make_kinds(self, agents: AgentRegistry) -> NodeKinds:
         self.kinds = NodeKinds(
-            self.tools, agents=agents, providers=self.providers, priced=self._is_priced, users=self.users
+            self.tools, agents=agents, providers=self.providers, unpriced=self._unpriced, users=self.users
         )
         self._offered.register(self.kinds)
         return self.kinds
 
-    def _is_priced(self, provider_key: str | None, model: str | None) -> bool:
-        try:
-            opened = self.models(provider_key, model)
-        except GraphflowError:  # no key for it yet; a node that calls it looks again
-            return False
-        return self.prices.find(opened.provider, opened.model) is not None
+    def _unpriced(self, provider_key: str | None, model: str | None, fallback: Sequence[str] | None) -> list[str]:
+        return unpriced_models(self.models, self.prices, provider_key, model, fallback)
 
     # --- life
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphflow.arguments import checked, shown
 from graphflow.bounds import DEFAULTS, Bounds
 from graphflow.checkpoints.checkpointer import knows_document
-from graphflow.errors import ArgumentRefused, DefinitionError, GraphflowError, Issue
+from graphflow.errors import ArgumentRefused, DefinitionError, Issue
 from graphflow.graph.definition.types import holds
 from graphflow.graph.definition.versions import unchecked
 from graphflow.nodes.kinds import NodeKinds
@@ -67,12 +67,11 @@ class Services(dict[str, Any]):
         settings = self._settings()
         return Prices(settings.prices, listed_prices(settings.llm.models_file))
 
-    def is_priced(self, provider_key: str | None, model: str | None) -> bool:
-        try:
-            opened = self["model"](provider_key, model)
-        except GraphflowError:  # no key for it yet; a node that calls it looks again
-            return False
-        return self.prices.find(opened.provider, opened.model) is not None
+    def unpriced(self, provider_key: str | None, model: str | None, fallback: Sequence[str] | None) -> list[str]:
+        """See `unpriced_models`."""
+        from graphflow.models.unpriced import unpriced_models
+
+        return unpriced_models(self["model"], self.prices, provider_key, model, fallback)
 
     def _models(self) -> Any:
         from graphflow.models.pool import ModelPool
@@ -171,7 +170,7 @@ def _kinds(
     services = Services(registry, model, bounds, settings)
     # A model that was given answers for every key.
     providers = None if model is not None else lambda: _KnownProviders(settings)
-    return NodeKinds(registry, agents=documents, priced=services.is_priced, providers=providers, users=users), services
+    return NodeKinds(registry, agents=documents, unpriced=services.unpriced, providers=providers, users=users), services
 
 
 def _need_functions(option: str, given: Iterable[tuple[Any, Any]], what: str) -> None:

@@ -390,7 +390,7 @@ def test_a_kind_may_tell_the_output_of_this_very_node():
 
 def test_known_prices_allow_a_limit_in_money():
     kinds = FakeKinds()
-    kinds.priced = lambda provider, model: (provider, model) == ("qwen", "m")  # type: ignore[attr-defined]
+    kinds.unpriced = lambda *asked: [] if asked == ("qwen", "m", None) else ["x/y"]  # type: ignore[attr-defined]
     costly = document(budget={"maxCostUsd": 0.5}, providerKey="qwen", model="m")
     assert isinstance(check_document(costly, kinds), CheckedDocument)
     assert issues_of(costly)[0].pointer == "/budget/maxCostUsd"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypedDict
 
+import msgspec
 import pytest
 
-from graphflow import Context, Graph, HumanMessage, MemoryCheckpointer, load_graph
+from graphflow import Context, DefinitionError, Graph, GraphflowError, HumanMessage, MemoryCheckpointer, load_graph
 from graphflow.events import NodeProgress
 from graphflow.models.chat_model import complete
 from graphflow.settings import load_settings
@@ -126,9 +128,82 @@ async def test_a_limit_in_money_needs_the_price_of_the_fallback_too(tmp_path: Pa
         text = (tmp_path / "graphflow.toml").read_text(encoding="utf-8").replace('[prices."two/*"]', '[prices."x/y"]')
         (tmp_path / "graphflow.toml").write_text(text, encoding="utf-8")
         agent = {**AGENT, "budget": {"maxCostUsd": 9}}
-        with pytest.raises(Exception, match="two/its default model"):
+        with pytest.raises(Exception, match="two/m-two"):
             load_graph(agent, settings=load_settings(tmp_path, environ={}))
         assert counts(asked) == [0, 0]
+
+
+@pytest.mark.parametrize("place", ["provider", "options"])
+async def test_the_price_of_a_fallback_is_missed_at_load_wherever_it_is_named(tmp_path: Path, place: str) -> None:
+    async with servers(tmp_path) as (asked, _):
+        text = (tmp_path / "graphflow.toml").read_text(encoding="utf-8").replace('[prices."two/*"]', '[prices."x/y"]')
+        agent = {**AGENT, "budget": {"maxCostUsd": 9}}
+        if place == "provider":
+            del agent["options"]
+            text = text.replace('model = "m-one"', 'model = "m-one"\nfallback = ["two"]')
+        (tmp_path / "graphflow.toml").write_text(text, encoding="utf-8")
+        with pytest.raises(DefinitionError) as refused:
+            load_graph(agent, settings=load_settings(tmp_path, environ={}))
+        (issue,) = refused.value.errors
+        assert issue.pointer == "/budget/maxCostUsd" and "that of two/m-two is not known" in issue.message
+        assert issue.hint is not None and '[prices."two/m-two"] into graphflow.toml' in issue.hint
+        # A node that asks another model than its document's provider would, or no other at all, needs no price of it.
+        alone = {**agent, "options": {"fallback": []}}
+        assert load_graph(alone, settings=load_settings(tmp_path, environ={}))
+        assert counts(asked) == [0, 0]
+
+
+@pytest.mark.parametrize("use", ["model", "plan", "task", "summary", "stage", "verify"])
+async def test_every_kind_of_node_that_asks_a_model_needs_its_price(use: str) -> None:
+    from graphflow.graph.definition.document import GraphDefinition
+    from graphflow.graph.validation.model_prices import unpriced
+
+    document = msgspec.convert(
+        {
+            "graphflow": "1", "start": "ask", "providerKey": "one", "model": "m",
+            "nodes": {"ask": {"use": use, "with": {"model": "other"}}, "answer": {"use": "model"}},
+        },
+        GraphDefinition,
+    )  # fmt: skip
+    asked: list[Any] = []
+    kinds: Any = SimpleNamespace(unpriced=lambda *one: asked.append(one) or [])
+    assert unpriced([document], kinds) == []
+    assert asked == [("one", "other", None), ("one", "m", None)]
+
+
+async def test_the_price_of_a_model_that_only_a_subgraph_or_a_request_names_is_missed_at_load(tmp_path: Path) -> None:
+    inner = {
+        "graphflow": "1", "start": "ask", "providerKey": "two", "nodes": {"ask": {"use": "model", "next": "end"}},
+    }  # fmt: skip
+    outer = {
+        "graphflow": "1", "start": "inner", "budget": {"maxCostUsd": 9}, "nodes": {"inner": {"graph": inner, "next": "end"}},
+    }  # fmt: skip
+    asking = {**AGENT, "options": {}, "budget": {"maxCostUsd": 9}, "perRequest": {"models": ["dear"]}}
+    async with servers(tmp_path) as (_, __):
+        text = (tmp_path / "graphflow.toml").read_text(encoding="utf-8")
+        text = text.replace('[prices."two/*"]', '[prices."x/y"]').replace('"one/*"', '"one/m-one"')
+        (tmp_path / "graphflow.toml").write_text(text, encoding="utf-8")
+        settings = load_settings(tmp_path, environ={})
+        with pytest.raises(DefinitionError, match="that of two/m-two is not known"):
+            load_graph(outer, settings=settings)
+        with pytest.raises(DefinitionError, match="that of one/dear is not known"):
+            load_graph(asking, settings=settings)
+        # A budget of one run is no way around it.
+        with pytest.raises(GraphflowError, match="the price of two/m-two is not known") as refused:
+            await load_graph({**outer, "budget": {}}, settings=settings).run({"query": "hi"}, budget={"maxCostUsd": 1})
+    assert refused.value.code == "invalid_input"
+
+
+async def test_a_key_that_is_not_set_yet_does_not_hide_a_known_price(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, environ={})
+    agent = {**AGENT, "options": {}, "budget": {"maxCostUsd": 9}, "providerKey": "deepseek"}
+    assert load_graph({**agent, "model": "deepseek-flash"}, settings=settings)
+    with pytest.raises(DefinitionError, match=r"that of deepseek/none-such is not known"):
+        load_graph({**agent, "model": "none-such"}, settings=settings)
+    with pytest.raises(
+        DefinitionError, match=r"that of deepseek/its default model \(provider 'deepseek' can't be used: "
+    ):
+        load_graph(agent, settings=settings)
 
 
 async def test_the_log_has_each_attempt_and_the_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ async def test_a_limit_in_money_without_a_price_is_refused_before_anything_runs(
             "/budget/maxCostUsd",
             "property",
         ) and "never counts as 0" in issue.message
-        with pytest.raises(GraphflowError, match="auto/another is not known") as refused:
+        with pytest.raises(GraphflowError, match="scripted/scripted is not known") as refused:
             await setting.app.graph("other").run("go", budget={"maxCostUsd": 1})
         assert refused.value.code == "invalid_input" and not await setting.app.store.threads()
 

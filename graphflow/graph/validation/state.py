@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
+from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.document import RESERVED_NODES, Budget
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_schema, compile_schema
 from graphflow.graph.definition.types import declared_types, show, show_types
 from graphflow.graph.expressions.parser import RESERVED
 from graphflow.graph.validation.context import STATE_KEYWORDS, ValidationContext
-from graphflow.graph.validation.model_prices import unpriced
+from graphflow.graph.validation.model_prices import prices_hint, unpriced, with_subgraphs
 from graphflow.suggestions import Suggestion, choose, meant, nearest
 
 NAME = re.compile(r"[a-z_][a-zA-Z0-9_]*")
@@ -157,7 +158,7 @@ def check_input(context: ValidationContext) -> None:
             )
 
 
-def check_budget(context: ValidationContext) -> None:
+def check_budget(context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
     """Every limit is above zero, `onExceeded` is a node, and a cost limit has prices."""
     budget = context.document.budget
     for field in msgspec.structs.fields(Budget):
@@ -169,11 +170,13 @@ def check_budget(context: ValidationContext) -> None:
     if then is not None and context.nodes and then not in context.nodes:
         hint = "name a node that wraps up" if then in RESERVED_NODES else choose(then, context.nodes)
         context.issue("/budget/onExceeded", f"no node is named {then!r}", hint)
-    if budget.max_cost_usd is not None and (missing := unpriced(context.document, context.kinds)):
+    if budget.max_cost_usd is None:
+        return
+    if missing := unpriced(with_subgraphs(context.document, subgraphs), context.kinds):
         context.issue(
             "/budget/maxCostUsd",
-            f"maxCostUsd needs the price of every model, and that of {', '.join(missing)} is not known; an unknown price"
-            " never counts as 0",
-            'limit maxTokens or maxModelCalls instead, or write [prices."PROVIDER/MODEL"] into graphflow.toml',
+            f"maxCostUsd needs the price of every model that may be asked, and that of {', '.join(missing)} is not known;"
+            " an unknown price never counts as 0",
+            prices_hint(missing),
             kind="property",
         )

@@ -93,7 +93,7 @@ class _Compiler:
     def _rules(self, context: ValidationContext, subgraphs: Mapping[str, CheckedDocument]) -> None:
         check_state(context)
         check_input(context)
-        check_budget(context)
+        check_budget(context, subgraphs)
         check_approval(context)
         check_nodes(context)
         check_routes(context)
