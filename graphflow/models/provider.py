@@ -6,7 +6,19 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from graphflow.errors import ModelError
 from graphflow.models.profiles import Profile
+
+
+class ProviderNotReady(ModelError):
+    """A provider that can't be used as things are set: a key, address or model is missing, or the
+    choice between several is open. The text says which variable to set.
+    """
+
+
+def not_ready(key: str, text: str) -> ProviderNotReady:
+    """The error of this provider."""
+    return ProviderNotReady(f"provider {key!r} can't be used: {text}", retryable=False, provider=key)
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):

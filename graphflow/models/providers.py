@@ -17,38 +17,27 @@ from graphflow.errors import ModelError
 from graphflow.http_headers import can_be_sent
 from graphflow.masking import mask_text
 from graphflow.models.environment import environment
-from graphflow.models.fallback_names import names_of, wrong_names
 from graphflow.models.pool import ModelPool
 from graphflow.models.profiles import CUSTOM, PROFILES, Profile
-from graphflow.models.provider import Provider
+from graphflow.models.provider import Provider, ProviderNotReady, not_ready
+from graphflow.models.provider_tables import Profiles, ProviderTables, read_tables, table_key
 from graphflow.models.remote.retry import Limits
 
 if TYPE_CHECKING:
     from graphflow.models.chat_model import ChatModel
     from graphflow.models.remote.transport import Transport
 
-Profiles = Mapping[str, Mapping[str, Any]]
-"""`[providers.KEY]` tables of `graphflow.toml`: key → fields of `Profile`."""
-
-_WIRE_NAMES = {"baseUrl": "base_url", "apiKey": "api_key_env", "apiKeyEnv": "api_key_env"}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})  # noqa: S104 - compared
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class UnknownProvider(ModelError):
     """No provider has this key; `detail.known` lists those that exist."""
 
 
-class ProviderNotReady(ModelError):
-    """A provider that can't be used as things are set: a key, address or model is missing, or the
-    choice between several is open. The text says which variable to set.
-    """
-
-
 def known_providers(profiles: Profiles | None = None) -> list[str]:
     """Every key that an agent may name, `auto` and aliases included."""
-    table = _table(profiles)
+    table = read_tables(profiles).profiles
     return sorted({*table, *(alias for p in table.values() for alias in p.aliases), "auto"})
 
 
@@ -59,12 +48,12 @@ def resolve_provider(
 
     Raises:
         UnknownProvider: no profile has this key.
-        ProviderNotReady: `auto` finds the keys of several providers, or a profile is wrong.
+        ProviderNotReady: `auto` finds the keys of several providers, or the table of this one is wrong.
     """
-    variables, table = environment(env), _table(profiles)
+    variables, table = environment(env), read_tables(profiles)
     name = (key or "auto").strip().lower()
     if name == "auto":
-        return _auto(variables, table, [name.strip().lower() for name in profiles or ()])
+        return _auto(variables, table, [table_key(name) for name in profiles or ()])
     return _named(name, variables, table, source="provider key")
 
 
@@ -199,7 +188,7 @@ def limits_from(env: Mapping[str, str] | None = None) -> Limits:
 # --- choosing ------------------------------------------------------------------------------------
 
 
-def _auto(env: Mapping[str, str], table: Mapping[str, Profile], written: Sequence[str]) -> Provider:
+def _auto(env: Mapping[str, str], table: ProviderTables, written: Sequence[str]) -> Provider:
     """Args:
     written: the keys of `[providers.KEY]` tables.
     """
@@ -209,13 +198,13 @@ def _auto(env: Mapping[str, str], table: Mapping[str, Profile], written: Sequenc
     if wanted != "auto":
         return _named(wanted, env, table, source="LLM_PROVIDER", model=_set(env, "LLM_MODEL_ID"))
     # Guessing between several keys could send a conversation to a provider that nobody chose.
-    found = {key: name for key, profile in table.items() if (name := _key_variable(key, profile, env))}
+    found = {key: name for key, profile in table.profiles.items() if (name := _key_variable(key, profile, env))}
     what = "keys of several providers are set"
     if not found:
         # A server of one's own may need no key: its table or its address says that it is meant to be used.
         what = "several providers are configured"
         found = {key: f"[providers.{key}]" for key in written}
-        found |= {key: name for key in table if _set(env, name := f"{provider_prefix(key)}_BASE_URL")}
+        found |= {key: name for key in table.profiles if _set(env, name := f"{provider_prefix(key)}_BASE_URL")}
     if len(found) > 1:
         listed = ", ".join(f"{key} ({name})" for key, name in found.items())
         raise ProviderNotReady(
@@ -229,10 +218,10 @@ def _auto(env: Mapping[str, str], table: Mapping[str, Profile], written: Sequenc
     return msgspec.structs.replace(scripted, stands_in=True)
 
 
-def _by_address(base_url: str, env: Mapping[str, str], table: Mapping[str, Profile]) -> Provider:
-    key = infer_provider(base_url, table)
+def _by_address(base_url: str, env: Mapping[str, str], table: ProviderTables) -> Provider:
+    key = infer_provider(base_url, table.profiles)
     # The profile by address: a known provider's oddities hold whatever variable its address came from.
-    profile = table.get(key, CUSTOM)
+    profile = table.profile(key) if key in table.profiles else CUSTOM
     names = ("LLM_API_KEY", _key_variable(key, profile, env) or "", "OPENAI_API_KEY")
     name = next((name for name in names if _set(env, name)), "")
     return Provider(
@@ -266,17 +255,17 @@ def infer_provider(base_url: str, table: Mapping[str, Profile] = PROFILES) -> st
 
 
 def _named(
-    name: str, env: Mapping[str, str], table: Mapping[str, Profile], *, source: str, model: str | None = None
+    name: str, env: Mapping[str, str], table: ProviderTables, *, source: str, model: str | None = None
 ) -> Provider:
-    key = next((k for k, p in table.items() if name == k or name in p.aliases), None)
+    key = next((k for k, p in table.profiles.items() if name == k or name in p.aliases), None)
     if key is None:
-        known = sorted({*table, "auto"})
+        known = sorted({*table.profiles, "auto"})
         raise UnknownProvider(
             f"unknown provider {name!r}; known are {', '.join(known)}; add others as [providers.{name}] in graphflow.toml",
             retryable=False,
             known=known,
         )
-    profile, prefix = table[key], provider_prefix(key)
+    profile, prefix = table.profile(key), provider_prefix(key)
     base_url = _set(env, f"{prefix}_BASE_URL") or _filled(key, profile, env)
     if profile.protocol == "scripted" and base_url:
         profile = msgspec.structs.replace(profile, protocol="openai")  # the scripted model as a server
@@ -320,71 +309,6 @@ def _set(env: Mapping[str, str], name: str) -> str | None:
     return env.get(name, "").strip() or None
 
 
-# --- profiles ------------------------------------------------------------------------------------
-
-
-def _table(profiles: Profiles | None) -> Mapping[str, Profile]:
-    if not profiles:
-        return PROFILES
-    table = dict(PROFILES)
-    for key, fields in profiles.items():
-        table[key.strip().lower()] = _profile(key, fields, table.get(key.strip().lower()))
-    # When all are known: a table may name a provider that is written after it.
-    known = {*table, *(alias for profile in table.values() for alias in profile.aliases)}
-    for key in profiles:
-        _check_fallback(key, table[key.strip().lower()], known)
-    return table
-
-
-def _check_fallback(key: str, profile: Profile, known: set[str]) -> None:
-    if isinstance(profile.fallback, bool):
-        return
-    try:
-        names = names_of(profile.fallback)
-    except ValueError as error:
-        raise _not_ready(key, f"[providers.{key}] {error}") from None
-    own = {key.strip().lower(), *profile.aliases}
-    for name in own:
-        for position, wrong, hint in wrong_names(names, name, None, known):
-            raise _not_ready(key, f"[providers.{key}] fallback {names[position]!r}: {wrong}; {hint}")
-
-
-def _profile(key: str, fields: Mapping[str, Any], base: Profile | None) -> Profile:
-    given = {_WIRE_NAMES.get(name, name): value for name, value in fields.items()}
-    if isinstance(given.get("api_key_env"), str):
-        given["api_key_env"] = [given["api_key_env"]]
-    # A new provider needs a key exactly if its table names a variable for one.
-    start: dict[str, Any] = (
-        {"needs_key": bool({"api_key_env", "api_key_function"} & given.keys())}
-        if base is None
-        else msgspec.to_builtins(base)
-    )
-    if isinstance(given.get("knobs"), Mapping):
-        # Merged one level deeper, so that one knob of a known provider can be changed alone.
-        given["knobs"] = {**start.get("knobs", {}), **given["knobs"]}
-    try:
-        profile = msgspec.convert({**start, **given}, Profile)
-    except msgspec.ValidationError as error:
-        known = ", ".join(Profile.__struct_fields__)
-        raise _not_ready(key, f"[providers.{key}] is wrong: {error}; fields are {known}") from error
-    if base is None and profile.protocol in ("openai", "responses", "anthropic", "gemini") and not profile.base_url:
-        raise _not_ready(key, f"[providers.{key}] has no base_url; add it")
-    # A key pasted in place of its variable's name would end up in a file and in error texts.
-    if not all(_VARIABLE_NAME.fullmatch(name) for name in profile.api_key_env):
-        raise _not_ready(
-            key,
-            f"[providers.{key}] api_key_env takes names of variables; set one to the key, and keep the key out of the file",
-        )
-    try:
-        # Compiled here, so that a wrong pattern is an error of the settings and not of a run.
-        re.compile(profile.knobs.models or "")
-    except re.error as error:
-        raise _not_ready(
-            key, f"[providers.{key}] knobs.models {profile.knobs.models!r} is not a regular expression: {error}"
-        ) from error
-    return profile
-
-
 def _headers(profile: Profile, env: Mapping[str, str]) -> dict[str, str]:
     return {name: _VARIABLE.sub(lambda m: env.get(m[1], ""), value) for name, value in profile.headers.items()}
 
@@ -407,8 +331,11 @@ def check_tables(env: Mapping[str, str] | None, profiles: Profiles) -> None:
     Raises:
         ProviderNotReady: one of them can't work.
     """
-    for key in profiles:
-        _check_way(_named(key.strip().lower(), environment(env), _table(profiles), source="settings"))
+    table = read_tables(profiles)
+    for key in map(table_key, profiles):
+        # What else is wrong with a table fails who uses it, and nobody else.
+        if key not in table.wrong:
+            _check_way(_named(key, environment(env), table, source="settings"))
 
 
 def _check_way(provider: Provider) -> None:
@@ -419,14 +346,14 @@ def _check_way(provider: Provider) -> None:
     from graphflow.models.remote.connection import way_misfit
 
     if (wrong := way_misfit(provider)) is not None:
-        raise _not_ready(provider.key, wrong)
+        raise not_ready(provider.key, wrong)
 
 
 def _require(provider: Provider, model: str | None) -> None:
     key, prefix = provider.key, provider_prefix(provider.key)
     if not (model or provider.model):
         name = "LLM_MODEL_ID" if provider.source == "LLM_BASE_URL" else f"{prefix}_MODEL"
-        raise _not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
+        raise not_ready(key, f"no model is named; set {name}, or `model` in the agent's file")
     check_usable(provider)
 
 
@@ -439,21 +366,21 @@ def check_usable(provider: Provider) -> None:
     key = provider.key
     if missing := _VARIABLE.findall(provider.base_url):
         names = " and ".join(dict.fromkeys(missing))
-        raise _not_ready(key, f"its base URL needs {names}; set it, or {provider_prefix(key)}_BASE_URL")
+        raise not_ready(key, f"its base URL needs {names}; set it, or {provider_prefix(key)}_BASE_URL")
     by_library = provider.protocol == "library" and not provider.base_url  # the library knows the address itself
     if not by_library and not _is_address(provider.base_url):
-        raise _not_ready(
+        raise not_ready(
             key, f"the base URL {mask_text(provider.base_url)!r} is not a URL; it must be http[s]://HOST[:PORT]/PATH"
         )
     names = ", ".join(dict.fromkeys([f"{provider_prefix(key)}_API_KEY", *provider.profile.api_key_env, "LLM_API_KEY"]))
     _check_way(provider)
     if provider.profile.needs_key and not provider.api_key and provider.profile.api_key_function is None:
-        raise _not_ready(key, f"no API key is set; set one of {names}")
+        raise not_ready(key, f"no API key is set; set one of {names}")
     if not can_be_sent("Authorization", provider.api_key or ""):
-        raise _not_ready(key, f"its API key has characters that a key can't have; copy it again into one of {names}")
+        raise not_ready(key, f"its API key has characters that a key can't have; copy it again into one of {names}")
     for name, value in provider.headers.items():
         if not can_be_sent(name, value):
-            raise _not_ready(key, f"its header {name!r} can't be sent; names and values of headers are plain ASCII")
+            raise not_ready(key, f"its header {name!r} can't be sent; names and values of headers are plain ASCII")
 
 
 def _is_address(base_url: str) -> bool:
@@ -472,10 +399,6 @@ def _scripted(provider: Provider, model: str | None) -> ChatModel:
     if path is None:
         return ScriptedModel(model=name, provider=provider.key)
     return ScriptedModel.from_file(path, model=name, provider=provider.key)
-
-
-def _not_ready(key: str, text: str) -> ProviderNotReady:
-    return ProviderNotReady(f"provider {key!r} can't be used: {text}", retryable=False, provider=key)
 
 
 def provider_prefix(key: str) -> str:

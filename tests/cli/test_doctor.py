@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -139,6 +140,36 @@ def test_run_takes_choices_for_a_rollback_alone(cli):
         "rerun",
     )
     assert done.code == 0, done.err
+
+
+def test_a_provider_table_that_is_wrong_fails_who_uses_it_and_nobody_else(cli, environment, project):
+    environment["LLM_PROVIDER"] = "scripted"
+    (project / "graphflow.toml").write_text('[providers.mine]\nmodel = "m"\n', encoding="utf-8")
+    said = "provider 'mine' can't be used: [providers.mine] has no base_url; add it"
+    assert cli("run", "demo_plain", "hi").code == 0
+    told = cli("validate")
+    assert told.code == 0 and f"warning: graphflow.toml: /providers/mine: {said}" in " ".join(told.out.split())
+    findings = json.loads(cli("doctor", "--json").out)
+    assert [found["state"] for found in findings if found["text"] == said] == ["warning"]
+    assert [found for found in findings if found["what"] in ("server", "agents") and found["state"] == "error"] == []
+    agent = {"key": "mine", "mode": "PLAIN", "providerKey": "mine", "plain": {"systemPrompt": "Be brief."}}
+    (project / "graphs" / "mine.json").write_text(json.dumps(agent), encoding="utf-8")
+    findings = json.loads(cli("doctor", "--json").out)
+    assert [found["state"] for found in findings if found["text"] == said] == ["error"]
+    failed = cli("run", "mine", "hi")
+    assert failed.code != 0 and said in " ".join(failed.err.split())
+
+
+def test_another_folder_is_checked_with_the_prices_of_the_settings(cli, project):
+    (project / "graphflow.toml").write_text('[prices."scripted/*"]\nprompt = 1\ncompletion = 1\n', encoding="utf-8")
+    agent = {
+        "key": "thrifty", "mode": "PLAIN", "providerKey": "scripted", "budget": {"maxCostUsd": 1},
+        "plain": {"systemPrompt": "Be brief."},
+    }  # fmt: skip
+    (project / "more").mkdir()
+    (project / "more" / "thrifty.json").write_text(json.dumps(agent), encoding="utf-8")
+    told = cli("validate", "more")
+    assert (told.code, told.err.strip()) == (0, "1 file checked: 0 errors"), told.out
 
 
 def test_a_fallback_that_has_no_key_or_is_retired_is_reported(cli, environment, project):

@@ -14,7 +14,8 @@ import pytest
 from graphflow import Application
 from graphflow.errors import GraphflowError
 from graphflow.models.chat_model import ChatModel, complete
-from graphflow.models.providers import ProviderNotReady, open_model
+from graphflow.models.provider import ProviderNotReady
+from graphflow.models.providers import open_model
 from graphflow.models.remote.api_keys import ApiKeys
 from graphflow.models.remote.failures import Masker
 from graphflow.settings import load_settings

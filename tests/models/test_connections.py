@@ -12,7 +12,8 @@ import pytest
 from graphflow import Application
 from graphflow.errors import GraphflowError
 from graphflow.models.chat_model import ChatModel, complete
-from graphflow.models.providers import ProviderNotReady, open_model
+from graphflow.models.provider import ProviderNotReady
+from graphflow.models.providers import open_model
 from graphflow.settings import load_settings
 from tests.models.certificates import Authority
 from tests.models.proxy import http_proxy
@@ -110,8 +111,13 @@ WRONG: list[tuple[dict[str, str], str]] = [
         "is encrypted, and the password in KEY_PASSWORD is wrong",
     ),
     ({"key_file": "client.key"}, "has a key_file and no cert_file"),
-    ({"ca_fil": "ca.pem"}, "unknown field `ca_fil`"),
 ]
+
+
+def test_a_field_of_certificates_that_there_is_not_is_refused_when_its_provider_is_used() -> None:
+    tables = {"mine": {"base_url": "https://127.0.0.1:9/v1", "model": "m", "tls": {"ca_fil": "ca.pem"}}}
+    with pytest.raises(ProviderNotReady, match="unknown field `ca_fil`"):
+        open_model("mine", env={}, profiles=tables)
 
 
 @pytest.mark.parametrize(("tls", "wrong"), WRONG, ids=[str(n) for n in range(len(WRONG))])

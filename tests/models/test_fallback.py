@@ -18,7 +18,8 @@ from graphflow.models.chat_model import ChatModel, complete
 from graphflow.models.deltas import Delta, FallbackDelta, Finish, TextDelta
 from graphflow.models.options import CallLimits, ChatOptions, options_from_document
 from graphflow.models.pool import ModelPool
-from graphflow.models.providers import ProviderNotReady, known_providers, open_model
+from graphflow.models.provider import ProviderNotReady
+from graphflow.models.providers import known_providers, open_model, resolve_provider
 from graphflow.models.scripted.model import ScriptedModel
 from graphflow.modes.checks import agent_issues
 from tests.campaign import size
@@ -313,7 +314,7 @@ async def test_a_fallback_that_takes_no_images_is_not_asked_about_one() -> None:
 )
 def test_a_wrong_name_in_a_table_is_refused(names: list[Any], said: str) -> None:
     with pytest.raises(ProviderNotReady) as caught:
-        known_providers({"one": {"base_url": "http://h/v1", "fallback": names}})
+        resolve_provider("one", {}, {"one": {"base_url": "http://h/v1", "fallback": names}})
     assert "[providers.one]" in caught.value.message and said in caught.value.message
 
 

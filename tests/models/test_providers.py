@@ -9,8 +9,8 @@ import pytest
 from graphflow.errors import ModelError
 from graphflow.models.chat_model import complete
 from graphflow.models.profiles import PROFILES
+from graphflow.models.provider import ProviderNotReady
 from graphflow.models.providers import (
-    ProviderNotReady,
     UnknownProvider,
     infer_provider,
     known_providers,
@@ -221,18 +221,40 @@ def test_a_known_provider_may_be_changed_field_by_field() -> None:
     assert changed.profile.knobs.HIGH == PROFILES["deepseek"].knobs.HIGH
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"base_url": "x", "modle": "m"}, "modle"),
-        ({"model": "m"}, "base_url"),
-        ({"base_url": "x", "usage": "never"}, "usage"),
-        ({"base_url": "x", "knobs": {"models": "qwen("}}, "knobs.models 'qwen\\(' is not a regular expression"),
-    ],
-)
+WRONG = [
+    ({"base_url": "x", "modle": "m"}, "modle"),
+    ({"model": "m"}, "base_url"),
+    ({"base_url": "x", "usage": "never"}, "usage"),
+    ({"base_url": "x", "knobs": {"models": "qwen("}}, "knobs.models 'qwen\\(' is not a regular expression"),
+    ({"base_url": "x", "apiKey": "my-own-key-1"}, "api_key_env takes names of variables"),
+    ({"base_url": "x", "fallback": ["mine"]}, "is the model itself"),
+    ({"base_url": "x", "fallback": ["deepsek"]}, "no provider is named 'deepsek'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), WRONG)
 def test_a_wrong_profile_is_an_error_that_names_the_field(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ProviderNotReady, match=said):
         resolve_provider("mine", {}, {"mine": fields})
+
+
+@pytest.mark.parametrize(("fields", "said"), WRONG)
+def test_a_wrong_profile_fails_who_uses_it_and_nobody_else(fields: dict[str, Any], said: str) -> None:
+    tables = {" Mine ": fields, "good": {"base_url": "http://h/v1", "model": "m"}}
+    assert {"good", "mine"} <= set(known_providers(tables))
+    assert resolve_provider("good", {}, tables).base_url == "http://h/v1"
+    assert resolve_provider("auto", {"DEEPSEEK_API_KEY": "k"}, tables).key == "deepseek"
+    with pytest.raises(ProviderNotReady, match=said):
+        resolve_provider("mine", {}, tables)
+
+
+def test_a_wrong_table_of_a_known_provider_is_not_passed_over() -> None:
+    tables = {"deepseek": {"usage": "never"}}
+    for asked in ("deepseek", "auto"):
+        with pytest.raises(ProviderNotReady, match="usage"):
+            resolve_provider(asked, {"DEEPSEEK_API_KEY": "k"}, tables)
+    with pytest.raises(ProviderNotReady, match="usage"):
+        resolve_provider("auto", {"LLM_BASE_URL": "https://api.deepseek.com"}, tables)
 
 
 def test_a_key_where_the_name_of_its_variable_belongs_is_refused_and_not_told() -> None:

@@ -186,6 +186,7 @@ def _server(settings: Settings) -> Iterator[Finding]:
 def _models(settings: Settings) -> Iterator[Finding]:
     from graphflow.errors import GraphflowError
     from graphflow.models.profiles import PROFILES
+    from graphflow.models.provider_tables import read_tables
     from graphflow.models.providers import provider_prefix, resolve_provider
 
     # Names alone: what is shown here ends up in screenshots and bug reports.
@@ -204,6 +205,8 @@ def _models(settings: Settings) -> Iterator[Finding]:
         yield "model", "ok", f"{chosen.key}: {chosen.model or 'no model set'}{where}{why}"
     yield from _model_data(settings, chosen)
     # Agents may name any provider; one that was given an address or a table is meant to be used.
+    named = {key.lower() for key, _ in _named_in(settings) if key is not None}
+    unusable = read_tables(settings.providers).wrong
     stand_in = {provider for table in settings.providers.values() for provider, _ in _fallbacks(table.get("fallback"))}
     for key in dict.fromkeys([*PROFILES, *settings.providers, *sorted(stand_in)]):
         given = key in settings.providers or settings.environ.get(f"{provider_prefix(key)}_BASE_URL")
@@ -214,7 +217,8 @@ def _models(settings: Settings) -> Iterator[Finding]:
         except GraphflowError as error:
             wrong = error.message
         if wrong is not None:
-            yield "model", "error", wrong
+            # A table that is wrong fails who uses it, and nobody else.
+            yield "model", "warning" if key in unusable and key not in named else "error", wrong
 
 
 def _model_data(settings: Settings, chosen: Provider) -> Iterator[Finding]:
@@ -245,16 +249,22 @@ def _named_models(settings: Settings) -> Iterator[tuple[str, str]]:
     from graphflow.errors import GraphflowError
     from graphflow.models.providers import resolve_provider
 
-    named: set[tuple[str | None, str | None]] = {(key, None) for key in settings.providers}
+    named = _named_in(settings) | {(key, None) for key in settings.providers}
+    for key, model in sorted(named, key=str):
+        with suppress(GraphflowError):
+            provider = resolve_provider(key, settings.environ, settings.providers)
+            yield provider.key, model or provider.model
+
+
+def _named_in(settings: Settings) -> set[tuple[str | None, str | None]]:
+    """`(provider key, model)` of all that agents, nodes and fallbacks name."""
+    named: set[tuple[str | None, str | None]] = set()
     for table in settings.providers.values():
         named |= set(_fallbacks(table.get("fallback")))
     for file in sorted(Path(settings.agents.dir).glob("*.json")):
         with suppress(OSError, ValueError, RecursionError):  # reported with the agents
             named |= set(_models_in(json.loads(file.read_bytes())))
-    for key, model in sorted(named, key=str):
-        with suppress(GraphflowError):
-            provider = resolve_provider(key, settings.environ, settings.providers)
-            yield provider.key, model or provider.model
+    return named
 
 
 def _models_in(data: Any, above: str | None = None) -> Iterator[tuple[str | None, str | None]]:

@@ -39,6 +39,8 @@ def serve(
     settings = settings_of(root, server__host=host, server__port=port, server__tokens=tokens, **flags)
     # Loaded after the settings, so that a wrong one is reported at once.
     from graphflow.addresses import is_loopback
+    from graphflow.models.provider import not_ready
+    from graphflow.models.provider_tables import read_tables
     from graphflow.server.listening import plain_host
     from graphflow.server.run import serve as serve_forever
     from graphflow.telemetry.logs import set_up_logs
@@ -52,6 +54,8 @@ def serve(
                 hint="add --token SECRET (or set GRAPHFLOW_TOKENS), or listen on 127.0.0.1",
             )
         note(f"warning: {settings.server.host} is reachable from other machines; the API is not encrypted")
+    for key, wrong in read_tables(settings.providers).wrong.items():
+        note(f"warning: {not_ready(key, wrong).message}")
     set_up_logs("debug" if Verbosity.verbose else settings.log.level, form=settings.log.format)
 
     def started(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +53,7 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
     """The number of files checked, and all their errors."""
     if not paths:
         count, issues = _folder(app, Path(app.settings.agents.dir))
-        return count + len(app.toolbox.names()), [*issues, *app.errors()]
+        return count + len(app.toolbox.names()), [*issues, *app.errors(), *_provider_tables(app)]
     count, issues = 0, []
     found: list[Issue]
     for given in paths:
@@ -67,6 +68,17 @@ def _checked(app: Application, paths: list[str]) -> tuple[int, list[Issue]]:
         count += files + len(app.toolbox.names(path))
         issues += [*found, *own]
     return count, issues
+
+
+def _provider_tables(app: Application) -> Iterator[Issue]:
+    """Tables of providers that nobody can use; an agent that does fails, and the others run."""
+    from graphflow.errors import Issue
+    from graphflow.models.provider import not_ready
+    from graphflow.models.provider_tables import read_tables
+
+    for key, wrong in read_tables(app.settings.providers).wrong.items():
+        message = not_ready(key, wrong).message
+        yield Issue(pointer=f"/providers/{key}", message=message, file="graphflow.toml", severity="warning")
 
 
 def _lies_in(issue: Issue, path: Path) -> bool:
@@ -84,7 +96,9 @@ def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
 
         registry = AgentRegistry(
             folder,
-            kinds=lambda agents: NodeKinds(app.tools, agents=agents, providers=app.providers, users=app.users),
+            kinds=lambda agents: NodeKinds(
+                app.tools, agents=agents, providers=app.providers, unpriced=app.kinds.unpriced, users=app.users
+            ),
             tools=app.tools.names,
             providers=app.providers,
             users=app.users,
