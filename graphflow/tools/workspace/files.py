@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from graphflow.tools.workspace.protected import Identity, ProtectedFiles, identity
 from graphflow.tools.workspace.refusals import FileRefused, Swapped, missing, of_error, protected
 from graphflow.tools.workspace.resolving import FoundPath, Resolver, Root, as_given, checked, real_root
-from graphflow.tools.workspace.system import CREATE, FOLDER, PASS, READ, SYSTEM, System
+from graphflow.tools.workspace.system import CREATE, FOLDER, READ, SYSTEM, System
+from graphflow.tools.workspace.walking import Walk
 
 TRIES = 100
 """Looks at a path that somebody keeps swapping, before it is refused."""
@@ -133,6 +134,20 @@ class Workspace:
 
         return self._again(path, listed)
 
+    def walk(self, path: str = ".", **limits: Any) -> Walk:
+        """A walk below a folder; `limits` are those of `Walk`."""
+
+        def begun() -> Walk:
+            found = self._find(path)
+            if found.facts is None:
+                raise missing(path)
+            if not stat.S_ISDIR(found.facts.st_mode):
+                raise of_error(path, OSError(errno.ENOTDIR, ""))
+            self._system.close(self._opened(path, found, FOLDER))
+            return Walk(self._system, found, self.protected, [each.real for each in self._roots()], **limits)
+
+        return self._again(path, begun)
+
     def write(self, path: str, data: bytes | Iterable[bytes], *, replace: bool = True, mode: int = 0o644) -> bool:
         """Writes a whole file, atomically and durably: others see the old or the new one. Whether it is a new one.
 
@@ -201,10 +216,7 @@ class Workspace:
         system = self._system
         top = system.open_root(str(root.real))
         try:
-            if system.resolves_beneath():
-                opened = system.open_beneath(top, "/".join(parts) or ".", flags)
-            else:
-                opened = self._step_by_step(top, parts, flags)
+            opened = system.open_parts(top, parts, flags)
         except OSError as error:
             if error.errno in _SWAPPED:
                 raise Swapped from None
@@ -215,19 +227,6 @@ class Workspace:
             system.close(opened)
             raise Swapped
         return opened
-
-    def _step_by_step(self, top: int, parts: Sequence[str], flags: int) -> int:
-        """What `openat2` does, where there is none: no component may be a link."""
-        system = self._system
-        *folders, last = parts or ["."]
-        opened: list[int] = []
-        try:
-            for name in folders:
-                opened.append(system.open(name, PASS, opened[-1] if opened else top))
-            return system.open(last, flags, opened[-1] if opened else top)
-        finally:
-            for folder in opened:
-                system.close(folder)
 
     @contextmanager
     def _folder_of(self, path: str, found: FoundPath) -> Iterator[int]:

@@ -25,6 +25,8 @@ Identity = tuple[int, int]
 SCANNED = 20_000
 """Entries that are looked at to find out whether a file with several names has a protected one; beyond, it is refused."""
 
+_FIRST = frozenset(".gG")
+"""What a protected name begins with; most names are told apart by this alone."""
 _EXAMPLES = frozenset({".env.example", ".env.sample", ".env.template"})
 _SIDECARS = ("", "-wal", "-shm", "-journal", ".owners")
 """What SQLite and the store's locks put beside a database."""
@@ -46,6 +48,8 @@ def _process_devices() -> frozenset[int]:
 
 def is_protected_name(name: str) -> bool:
     """Whether a file or folder of this name is protected wherever it is: `.env*` and `graphflow*.toml`."""
+    if name[:1] not in _FIRST:
+        return False
     # On some file systems `.ENV` opens `.env`, and trailing dots and blanks are dropped.
     plain = name.casefold().rstrip(". ")
     if plain.startswith(".env"):
@@ -83,6 +87,13 @@ class Guard:
         return any(path[: len(folder)] == folder for folder in self.folders) or any(
             _begins(path, file) for file in self.files
         )
+
+    def names_below(self, parts: Sequence[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+        """What is protected by its place in the folder with these parts: names, and beginnings of names."""
+        path = (*self.root, *parts)
+        deep = len(path)
+        folders = (folder[deep] for folder in self.folders if len(folder) == deep + 1 and folder[:deep] == path)
+        return frozenset(folders), tuple(file[-1] for file in self.files if file[:-1] == path)
 
     def is_authored(self, parts: Sequence[str]) -> bool:
         """Whether a change of this real path changes what agents may do: it lies in an authored folder, or holds one."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -76,6 +78,20 @@ class System:
     def open(self, name: str, flags: int, folder: int, mode: int = 0o600) -> int:
         return os.open(name, flags, mode, dir_fd=folder)
 
+    def open_parts(self, folder: int, parts: Sequence[str], flags: int) -> int:
+        """What `open_beneath` opens, also on a system without `openat2`: no component may be a link."""
+        if self.resolves_beneath():
+            return self.open_beneath(folder, "/".join(parts) or ".", flags)
+        *folders, last = parts or ["."]
+        opened: list[int] = []
+        try:
+            for name in folders:
+                opened.append(self.open(name, PASS, opened[-1] if opened else folder))
+            return self.open(last, flags, opened[-1] if opened else folder)
+        finally:
+            for each in opened:
+                self.close(each)
+
     def link_target(self, name: str, folder: int) -> str:
         return os.readlink(name, dir_fd=folder)
 
@@ -95,6 +111,10 @@ class System:
                 if len(out) > limit:
                     break
         return out
+
+    def entries(self, folder: int) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        """The entries of a folder, in no order; their facts may be asked for inside the block only."""
+        return os.scandir(folder)
 
     def make_folder(self, name: str, folder: int, mode: int) -> None:
         os.mkdir(name, mode, dir_fd=folder)
