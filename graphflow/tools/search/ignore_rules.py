@@ -123,23 +123,21 @@ class IgnoreRules:
                     return rule.ignores
         return False
 
-    def hides_path(self, path: str, start: str = "") -> bool:
-        """Whether a file is ignored, or a folder that it is in; `start` and the folders above it don't count."""
-        folder, names = start, path.removeprefix(f"{start}/" if start else "").split("/")
-        for name in names[:-1]:
-            if self.hides(folder, name, is_folder=True):
-                return True
-            folder = f"{folder}/{name}" if folder else name
-        return self.hides(folder, names[-1], is_folder=False)
+    def has_none(self, folder: str) -> None:
+        """Says that a folder has no rules of its own, so that nobody looks for them."""
+        self._levels.setdefault(folder, self._above(folder))
 
     def _of(self, folder: str) -> tuple[tuple[_Level, ...], tuple[_Level, ...]]:
         """`.gitignore` files and excludes from this folder up to the root: those of the deepest folder decide first."""
         known = self._levels.get(folder)
         if known is None:
-            above = self._of(folder.rpartition("/")[0]) if folder else ((), ())
+            above = self._above(folder)
             known = self._with(folder, GITIGNORE, above[0]), self._with(folder, EXCLUDE, above[1])
             self._levels[folder] = known
         return known
+
+    def _above(self, folder: str) -> tuple[tuple[_Level, ...], tuple[_Level, ...]]:
+        return self._of(folder.rpartition("/")[0]) if folder else ((), ())
 
     def _with(self, folder: str, name: str, above: tuple[_Level, ...]) -> tuple[_Level, ...]:
         prefix = f"{folder}/" if folder else ""

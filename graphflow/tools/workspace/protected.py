@@ -25,7 +25,7 @@ Identity = tuple[int, int]
 SCANNED = 20_000
 """Entries that are looked at to find out whether a file with several names has a protected one; beyond, it is refused."""
 
-_FIRST = frozenset(".gG")
+FIRST_LETTERS = ".gG"
 """What a protected name begins with; most names are told apart by this alone."""
 _EXAMPLES = frozenset({".env.example", ".env.sample", ".env.template"})
 _SIDECARS = ("", "-wal", "-shm", "-journal", ".owners")
@@ -48,7 +48,7 @@ def _process_devices() -> frozenset[int]:
 
 def is_protected_name(name: str) -> bool:
     """Whether a file or folder of this name is protected wherever it is: `.env*` and `graphflow*.toml`."""
-    if name[:1] not in _FIRST:
+    if not name or name[0] not in FIRST_LETTERS:
         return False
     # On some file systems `.ENV` opens `.env`, and trailing dots and blanks are dropped.
     plain = name.casefold().rstrip(". ")
