@@ -56,7 +56,7 @@ def _list(workspace: Workspace, arguments: Mapping[str, Any], ctx: ToolContext) 
     offset, limit = arguments.get("offset", 0), arguments.get("limit", DEFAULT_ENTRIES)
     ignored = [file_pattern("ignore", each) for each in arguments.get("ignore", ())]
     with workspace.walk(path, max_entries=MAX_LISTED) as walk:
-        listing = walk.list(walk.start)
+        listing = walk.listing(walk.start)
     if listing is None:
         raise FileRefused("PERMISSION_DENIED", f"{path!r} may not be listed by the server's user")
     folders = _shown(listing.folders, ignored, hidden=arguments.get("include_hidden", False))

@@ -41,7 +41,7 @@ def files_below(walk: Walk, rules: IgnoreRules, looked: Looked) -> Iterator[str]
     fits = looked.pattern.fullmatch if looked.pattern else None
     while left and not walk.is_over:
         folder = left.pop()
-        listing = walk.list(folder)
+        listing = walk.listing(folder)
         if listing is None:
             continue
         if GITIGNORE not in listing.files and ".git" not in listing.folders:

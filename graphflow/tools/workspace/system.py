@@ -18,8 +18,8 @@ _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 # Never inherited by a child, and never the terminal of the process.
 _ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 FOLDER = os.O_RDONLY | _DIRECTORY | _NOFOLLOW | _ALWAYS
-# A folder that is only passed through needs no right to be listed.
-PASS = getattr(os, "O_PATH", os.O_RDONLY) | _DIRECTORY | _NOFOLLOW | _ALWAYS
+# A folder that is only passed through needs no right to be listed; `openat2` takes O_PATH with no flag that means nothing for it.
+PASS = getattr(os, "O_PATH", os.O_RDONLY) | _DIRECTORY | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 # A FIFO that takes the place of a file must not hold the open.
 READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW | _ALWAYS
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _ALWAYS

@@ -34,10 +34,6 @@ class FolderListing:
     others: list[str] = field(default_factory=list)
     """Pipes, sockets and devices."""
 
-    @property
-    def count(self) -> int:
-        return len(self.folders) + len(self.files) + len(self.links) + len(self.others)
-
 
 class Walk:
     """One walk; a context manager that closes its handle. Paths are relative to the root that the start is in.
@@ -93,7 +89,7 @@ class Walk:
         """Ends the walk early, from any thread."""
         self._until = float("-inf")
 
-    def list(self, folder: str) -> FolderListing | None:
+    def listing(self, folder: str) -> FolderListing | None:
         """What is in a folder; None for one that is gone, no folder any more, protected, or closed to the server's user.
 
         Args:
@@ -149,14 +145,14 @@ class Walk:
         listing = FolderListing()
         closed = self._guard.names_below(folder.split("/") if folder else ())
         with self._system.entries(opened) as entries:
-            while not self.is_over and (
-                some := list(islice(entries, min(_AT_ONCE, self._max_entries - self.visited + 1)))
-            ):
-                if len(some) > self._max_entries - self.visited:
-                    self.aborted = "count_limit"
+            while not self.is_over:
+                room = self._max_entries - self.visited
+                some = list(islice(entries, min(_AT_ONCE, room + 1)))
+                self.aborted = "count_limit" if len(some) > room else None
+                self._sort_in(some[:room], listing, *closed)
+                self.visited += len(some[:room])
+                if not some:
                     break
-                self.visited += len(some)
-                self._sort_in(some, listing, *closed)
         return listing
 
     def _sort_in(
