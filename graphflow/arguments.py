@@ -296,7 +296,7 @@ _HINTS = {
     "a checkpointer": "give an object such as SqliteCheckpointer('threads.db') or MemoryCheckpointer()",
     "a ChatModel": (
         "give an object, such as graphflow.testing.ScriptedModel(…); the name of a model stands in the document, with its"
-        ' provider: {"providerKey": "openai", "model": "gpt-4"}'
+        ' provider: {"providerKey": "openai", "model": "gpt-6-luna"}'
     ),
     "True or False": "write True or False",
     "settings": "give graphflow.settings.load_settings(), or leave it out",

@@ -189,8 +189,8 @@ def graph() -> Any:  # what it is given here is wrong on purpose
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: load({}, model="gpt-4"), '{"providerKey": "openai", "model": "gpt-4"}'),
-        (lambda: graph().compile(model="gpt-4"), '{"providerKey": "openai", "model": "gpt-4"}'),
+        (lambda: load({}, model="gpt-6-luna"), '{"providerKey": "openai", "model": "gpt-6-luna"}'),
+        (lambda: graph().compile(model="gpt-6-luna"), '{"providerKey": "openai", "model": "gpt-6-luna"}'),
         (lambda: graph().compile(checkpointer="threads.db"), "give an object such as SqliteCheckpointer('threads.db')"),
         (lambda: graph().compile(checkpointer=SqliteCheckpointer), "takes a checkpointer or None"),
         (

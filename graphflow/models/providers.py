@@ -394,11 +394,11 @@ def _is_address(base_url: str) -> bool:
 def _scripted(provider: Provider, model: str | None) -> ChatModel:
     from graphflow.models.scripted.model import ScriptedModel
 
-    name = model or provider.model
-    path = provider.profile.script
-    if path is None:
-        return ScriptedModel(model=name, provider=provider.key)
-    return ScriptedModel.from_file(path, model=name, provider=provider.key)
+    path, names = provider.profile.script, provider.profile.fallback
+    if names is True:
+        raise _not_ready(provider.key, "fallback = true asks the same model by another client; name models instead")
+    options: dict[str, Any] = {"model": model or provider.model, "provider": provider.key, "fallback": names or ()}
+    return ScriptedModel(**options) if path is None else ScriptedModel.from_file(path, **options)
 
 
 def provider_prefix(key: str) -> str:

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,23 @@ async def test_a_failure_before_the_first_delta_passes_the_turn_on(failing: Answ
     (told,) = done.fallbacks
     assert (told.provider, told.model, told.failed) == ("two", "model-two", "one/model-one")
     assert told.message and done.served_model == "served-1"
+
+
+async def test_a_scripted_model_that_fails_passes_the_turn_on(tmp_path: Path) -> None:
+    script = tmp_path / "fails.json"
+    script.write_text('{"otherwise": {"error": {"status": 503}}}', encoding="utf-8")
+    async with raw_server(FINE) as server:
+        two = {"base_url": server.url, "model": "m", "needs_key": False}
+        tables = {"scripted": {"script": str(script), "fallback": ["two/m"]}, "two": two}
+        model = open_model("scripted", None, {}, tables)
+        done = await complete(model, ASK)
+        await model.aclose()
+    assert (done.message.content, [told.failed for told in done.fallbacks]) == ("well", ["scripted/scripted"])
+
+
+def test_a_scripted_model_has_no_other_client_to_fall_back_to() -> None:
+    with pytest.raises(ProviderNotReady, match="name models instead"):
+        open_model("scripted", None, {}, {"scripted": {"fallback": True}})
 
 
 @pytest.mark.parametrize("kind", ["content_filter", "content_policy_violation", "moderation_blocked"])

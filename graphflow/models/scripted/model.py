@@ -87,6 +87,7 @@ class ScriptedModel:
         model: str = "scripted",
         provider: str = "scripted",
         delay_s: float = 0.0,
+        fallback: Sequence[str] = (),
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         """A model that plays `script`; default: the embedded one.
@@ -94,6 +95,7 @@ class ScriptedModel:
         Args:
             script: a script as data (see `script`), or one that was read before.
             delay_s: the pause before each delta, where the turn names none; 0 does not even yield.
+            fallback: models (`PROVIDER/MODEL`) that are asked where a turn of the script fails before its first delta.
 
         Raises:
             ScriptError: the script breaks a rule of its form.
@@ -106,6 +108,7 @@ class ScriptedModel:
         self._provider = provider
         self._delay_s = delay_s
         self._sleep = sleep
+        self._fallback = tuple(fallback)
         self.requests: deque[ScriptedRequest] = deque(maxlen=MOST_REQUESTS)
         """What it was asked, in order: the newest thousand calls."""
 
@@ -128,7 +131,7 @@ class ScriptedModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities()
+        return Capabilities(fallback=self._fallback)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         return estimate_message_tokens(messages)
