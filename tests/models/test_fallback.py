@@ -104,7 +104,7 @@ async def test_a_scripted_model_that_fails_passes_the_turn_on(tmp_path: Path) ->
     script.write_text('{"otherwise": {"error": {"status": 503}}}', encoding="utf-8")
     async with raw_server(FINE) as server:
         two = {"base_url": server.url, "model": "m", "needs_key": False}
-        tables = {"scripted": {"script": str(script), "fallback": ["two/m"]}, "two": two}
+        tables: dict[str, dict[str, Any]] = {"scripted": {"script": str(script), "fallback": ["two/m"]}, "two": two}
         model = open_model("scripted", None, {}, tables)
         done = await complete(model, ASK)
         await model.aclose()
