@@ -16,20 +16,20 @@ _DROP = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
 
 
 class BoundThinking:
-    """Of one model: whether its requests ask the service to leave out what no longer fits.
+    """Of one turn: whether its requests ask the service to leave out what no longer fits.
 
-    They do so once some was refused, for the thread that it happened in still has it. An account that refuses nothing is never
+    They do so once some was refused in the thread, which still has it. An account that refuses nothing is never
     asked: there thinking counts whatever stands before it.
     """
 
-    def __init__(self) -> None:
-        self.dropped = False
+    def __init__(self, *, dropped: bool) -> None:
+        self.dropped = dropped
 
     def learn(self, error: ModelError, fields: Mapping[str, Any]) -> bool:
         """Whether a refused request is to be sent again with the setting."""
         # Without thinking in the request there is nothing to set it on.
         kind = fields.get("thinking", {"type": "adaptive"}).get("type")
-        if kind != "adaptive" or not refuses_state(error, BOUND):
+        if self.dropped or kind != "adaptive" or not refuses_state(error, BOUND):
             return False
         self.dropped = True
         return True
@@ -37,7 +37,7 @@ class BoundThinking:
     def is_refused(self, error: ModelError) -> bool:
         """Whether the setting itself was refused, as by gateways that pass on no beta header; it is not tried again."""
         said = str(error.detail.get("excerpt"))
-        if not any(word in said for word in ("block_binding", "anthropic-beta", _BETA)):
+        if not self.dropped or not any(word in said for word in ("block_binding", "anthropic-beta", _BETA)):
             return False
         self.dropped = False
         return True

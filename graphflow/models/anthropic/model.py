@@ -28,6 +28,7 @@ from graphflow.models.remote.native_model import NativeModel
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import UniqueCallIds
 from graphflow.models.replay.refusals import without_thinking
+from graphflow.models.replay.remembered import knows_unfit
 from graphflow.models.replay.replay import Replay
 
 VERSION = "2023-06-01"
@@ -46,7 +47,6 @@ class AnthropicModel(NativeModel):
         super().__init__(*args, **options)
         facts = _facts(self.provider, self.model)
         self._rule = rule_of(self.model)
-        self._bound = BoundThinking()
         self._writer = RequestWriter(
             self._provider.profile,
             self.replay,
@@ -69,7 +69,8 @@ class AnthropicModel(NativeModel):
             return self._writer.fields(messages, tools, asked, replay)
 
         reader = partial(self.reader, messages, tools)
-        return _PausingTurn(self._endpoint.for_call(options), watch, fields, self.replay, reader, self._bound)
+        bound = BoundThinking(dropped=knows_unfit(messages, self.replay))
+        return _PausingTurn(self._endpoint.for_call(options), watch, fields, self.replay, reader, bound)
 
     def url(self, base_url: str) -> str:
         parts = urlsplit(base_url)
@@ -114,8 +115,6 @@ class _PausingTurn(Exchange):
         self._write()
 
     def _write(self) -> None:
-        self._asked = self._bound.dropped
-        """Whether the request has the setting; the model may have learned of it since."""
         self._body = encode_body(self._bound.fields(self._fields))
         self._endpoint = replace(self._plain_endpoint, headers=self._bound.headers(self._plain_endpoint.headers))
 
@@ -125,13 +124,18 @@ class _PausingTurn(Exchange):
 
     def without_state(self, error: ModelError) -> bool:
         # The service knows best which blocks no longer fit; only where it can't be asked all of them stay behind.
-        if not self._asked and self._bound.learn(error, self._fields):
+        if not self._is_bare and self._bound.learn(error, self._fields):
             self._write()
+            self.left_out = ("unfit",)
             return True
-        if self._asked and not self._is_bare and self._bound.is_refused(error):
-            self._is_bare, self._body = True, self._bare_body(error)
+        if not self._is_bare and self._bound.is_refused(error):
+            self.left_out, self._body = ("state",), self._bare_body(error)
             return True
         return super().without_state(error)
+
+    @property
+    def _is_bare(self) -> bool:
+        return self.left_out not in ((), ("unfit",))
 
     async def read(self) -> list[Delta]:
         out = await super().read()

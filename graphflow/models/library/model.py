@@ -32,7 +32,7 @@ from graphflow.models.remote.retry import Limits
 from graphflow.models.remote.sse_decoder import SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import tls_failure
-from graphflow.models.replay.refusals import refuses_state, without_thinking
+from graphflow.models.replay.refusals import LeftOut, left_out_after, without_thinking
 from graphflow.models.replay.replay import Replay
 from graphflow.models.replay.rules import BEDROCK, CLAUDE_LIBRARY
 
@@ -233,7 +233,8 @@ class _LibraryTurn:
         bare: Callable[[ModelError], dict[str, Any]],
     ) -> None:
         self._opened, self._fields = opened, fields
-        self._bare, self._is_bare = bare, False
+        self._bare = bare
+        self.left_out: tuple[LeftOut, ...] = ()
         self._new_reader = reader
         self._mask, self._provider = mask, provider
         self._chunks: AsyncIterator[Any] | None = None
@@ -251,9 +252,10 @@ class _LibraryTurn:
         self._chunks = aiter(await self._heard(client.acompletion(**self._fields)))
 
     def without_state(self, error: ModelError) -> bool:
-        if self._is_bare or not refuses_state(error):
+        left_out = left_out_after(error, self.left_out)
+        if left_out == self.left_out:
             return False
-        self._is_bare = True
+        self.left_out = left_out
         sent, self._fields = self._fields, self._bare(error)
         return self._fields != sent
 

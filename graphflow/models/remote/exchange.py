@@ -20,7 +20,7 @@ from graphflow.models.remote.failures import Masker, failure, http_failure, requ
 from graphflow.models.remote.sse_decoder import EventTooLong, SseDecoder, SseEvent
 from graphflow.models.remote.timeouts import LimitReached, TurnTimeouts
 from graphflow.models.remote.transport import Response, Transport, TransportError
-from graphflow.models.replay.refusals import refuses_state
+from graphflow.models.replay.refusals import LeftOut, left_out_after
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Limit of an answer that is not streamed, in bytes."""
@@ -112,7 +112,7 @@ class Exchange:
         self._body = body
         self._new_reader = new_reader
         self._bare_body = bare_body
-        self._is_bare = False
+        self.left_out: tuple[LeftOut, ...] = ()
         self._response: Response | None = None
         self._blocks: AsyncGenerator[bytes, None] | None = None
         self.watch = watch
@@ -140,9 +140,10 @@ class Exchange:
 
     def without_state(self, error: ModelError) -> bool:
         """Takes the state out of the request if that is what was refused; whether it is another request now."""
-        if self._is_bare or not refuses_state(error):
+        left_out = left_out_after(error, self.left_out)
+        if left_out == self.left_out:
             return False
-        self._is_bare = True
+        self.left_out = left_out
         sent, self._body = self._body, self._bare_body(error)
         return self._body != sent
 

@@ -22,6 +22,8 @@ from graphflow.models.remote.retry import Limits, backoff_s, limits_of_call
 from graphflow.models.remote.timeouts import TurnTimeouts
 from graphflow.models.replay.call_ids import TOKEN_LENGTH
 from graphflow.models.replay.pairing import repaired
+from graphflow.models.replay.refusals import LeftOut
+from graphflow.models.replay.remembered import marked, remembered
 from graphflow.models.replay.replay import Replay
 from graphflow.models.sendable import sendable
 from graphflow.models.tokens import estimate_message_tokens
@@ -34,6 +36,8 @@ class OneTurn(Protocol):
 
     watch: TurnTimeouts
     ended: bool
+    left_out: tuple[LeftOut, ...]
+    """What its request leaves out since it was refused."""
 
     async def open(self) -> None:
         """Sends the request."""
@@ -107,21 +111,25 @@ class RemoteModel:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: ChatOptions = ChatOptions()
     ) -> AsyncGenerator[Delta, None]:
         messages = sendable(repaired(messages), self.provider, https_only=self._provider.protocol == "anthropic")
+        messages, options = remembered(messages, options, self.replay)
         limits = limits_of_call(self._limits, options.limits, options.timeout_s)
         watch = TurnTimeouts(limits, limits.total_s)
         turn = self.begin(watch, messages, tools, options)
         try:
             # Retries end with the first delta: a retry after it would repeat text that readers have seen.
-            for delta in await self._first_deltas(turn):
+            for delta in self._marked(turn, await self._first_deltas(turn)):
                 yield delta
             while not turn.ended:
-                for delta in await turn.read():
+                for delta in self._marked(turn, await turn.read()):
                     yield delta
             # Before the close, which would end the connection together with an unread body.
             await turn.drain()
         finally:
             watch.close()
             await turn.aclose()
+
+    def _marked(self, turn: OneTurn, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        return marked(deltas, turn.left_out, self.replay) if turn.left_out else deltas
 
     async def _first_deltas(self, turn: OneTurn) -> list[Delta]:
         """The first deltas of the turn, after as many tries as it takes and the limits allow."""

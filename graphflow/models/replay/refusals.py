@@ -1,12 +1,14 @@
 """How providers refuse the state in a request, as data: the request is then sent once more without it.
 
-Where thinking is missing, it is sent without being asked to think. State that is right may be refused all the same: after a change of the key, the account or the server behind a gateway, and by
+Where thinking is missing, it is sent without being asked to think.
+State that is right may be refused all the same: after a change of the key, the account or the server behind a gateway, and by
 Claude where the prompt before its thinking has changed. The thread would be lost for the provider.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 
@@ -76,8 +78,26 @@ def refuses_state(error: ModelError, *rows: StateRefusal) -> bool:
     return any(re.search(row.pattern, said, re.IGNORECASE) for row in rows or STATE_REFUSALS)
 
 
+LeftOut = Literal["state", "thinking", "unfit"]
+"""`state`: all that came before; `thinking`: likewise, and the model was not asked to think; `unfit`: what the service itself
+found to fit its prompt no longer."""
+
+
+def left_out_after(error: ModelError, before: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+    """What the next request leaves out, after `before` was left out of the one that is refused; the same: there is none."""
+    whole = tuple(word for word in before if word != "unfit")
+    if not refuses_state(error) or "thinking" in whole:
+        return before
+    if refuses_state(error, UNTHOUGHT):
+        return (*whole, "thinking")
+    return whole or ("state",)
+
+
+def thoughtless(options: ChatOptions) -> ChatOptions:
+    """The options without asking for thinking."""
+    return msgspec.structs.replace(options, compute=None, reasoning_effort=None)
+
+
 def without_thinking(options: ChatOptions, error: ModelError) -> ChatOptions:
     """The options for the request after a refusal: of a request that lacked thinking, without asking for any."""
-    if not refuses_state(error, UNTHOUGHT):
-        return options
-    return msgspec.structs.replace(options, compute=None, reasoning_effort=None)
+    return thoughtless(options) if refuses_state(error, UNTHOUGHT) else options

@@ -83,6 +83,10 @@ class Replay:
         """The id as this provider accepts it."""
         return accepted(call_id, self._ids)
 
+    def wrote(self, state: ProviderState | None) -> bool:
+        """Whether it is of this provider, whatever its model."""
+        return state is not None and state.provider == self.provider
+
     def own(self, state: ProviderState | None, *, scope: str = "model") -> Mapping[str, Any] | None:
         """The data of a state that this model may have back; None for another's, and for none."""
         if state is None or state.provider != self.provider or not self._keeps:
