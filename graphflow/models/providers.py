@@ -396,7 +396,7 @@ def _scripted(provider: Provider, model: str | None) -> ChatModel:
 
     path, names = provider.profile.script, provider.profile.fallback
     if names is True:
-        raise _not_ready(provider.key, "fallback = true asks the same model by another client; name models instead")
+        raise not_ready(provider.key, "fallback = true asks the same model by another client; name models instead")
     options: dict[str, Any] = {"model": model or provider.model, "provider": provider.key, "fallback": names or ()}
     return ScriptedModel(**options) if path is None else ScriptedModel.from_file(path, **options)
 
