@@ -137,7 +137,7 @@ class NodeKinds:
 
         assert self.tools is not None
         if word == "tool":
-            return ToolKind(self.tools, name) if name in self.tools else None
+            return ToolKind(self.tools, name) if self.tools.declares(name) else None
         if name:
             return None
         if word == "verify":
@@ -165,9 +165,13 @@ class NodeKinds:
         return None if self.agents is None else self.agents.document(key)
 
     def identity(self, name: str) -> Any:
-        """The part of a registered name that enters a version hash besides the name: a tool's schema (E23)."""
+        """The part of a registered name that enters a version hash besides the name: a tool's schema (E23).
+
+        Of a tool with an owner only the name does: what its server says of it may change between two runs.
+        """
         word, _, rest = name.partition(":")
-        found = self.tools.get(rest) if word == "tool" and self.tools is not None else None
+        owned = "." in rest or ":" in rest
+        found = self.tools.get(rest) if word == "tool" and self.tools is not None and not owned else None
         return None if found is None else {"parameters": found.parameters}
 
     def graph_keys(self) -> Sequence[str]:

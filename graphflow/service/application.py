@@ -42,6 +42,7 @@ from graphflow.tools.running.runner import ToolRunner
 
 if TYPE_CHECKING:
     from graphflow.agents.loader import LoadedAgent
+    from graphflow.tools.mcp.servers import McpServers
 
 
 class Application(ServiceContext):
@@ -86,6 +87,8 @@ class Application(ServiceContext):
         self._offered = import_modules(self.settings.tools.modules, self.settings.folder)
         self.toolbox = Toolbox(self.settings, self._registered_tools([*self._offered.tools, *tools]), self._take_tools)
         self.tools = self.toolbox.registry
+        if self.tools.servers:
+            self.mcp = self._make_mcp()
         self.runner = self._make_runner()
         self.models = pool_of(lambda: self.settings) if models is None else ModelPool(models)
         self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
@@ -98,7 +101,7 @@ class Application(ServiceContext):
         self.agents = AgentRegistry(
             self.settings.agents.dir,
             kinds=self._make_kinds,
-            tools=lambda: self.tools.names(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
+            tools=lambda: self.tools.declared(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
             providers=self.providers,
             users=self.users,
             refresh_interval_ms=self.settings.agents.refresh_interval_ms,
@@ -122,6 +125,12 @@ class Application(ServiceContext):
             memory=tools,
             user_of=self._user_of,
         )
+
+    def _make_mcp(self) -> McpServers:
+        from graphflow.tools.mcp.config import server_configs
+        from graphflow.tools.mcp.servers import McpServers
+
+        return McpServers(server_configs(self.settings), self.toolbox.take_served, self.clock.monotonic)
 
     async def _user_of(self, thread_id: str) -> str | None:
         row = await self.store.thread(thread_id)
@@ -194,6 +203,8 @@ class Application(ServiceContext):
         """Takes changed files of agents, tools and viewports into service until `aclose` (spec 1.1)."""
         if self._watcher is None:
             self._watcher = asyncio.create_task(self._watch())  # noqa: TID251 - ended by `aclose`
+        if self.mcp is not None:
+            self.mcp.start()
 
     async def _watch(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -217,6 +228,8 @@ class Application(ServiceContext):
             del self.store, self.registry  # whoever asks for a store again gets one that tells the listeners again
         if "_memory_tables" in self.__dict__:
             await self._memory_tables.close()
+        if self.mcp is not None:
+            await self.mcp.aclose()
         await self.models.aclose()
 
     def errors(self) -> list[Issue]:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from graphflow.agents.loader import LoadedAgent, load_agent
@@ -40,6 +40,9 @@ from graphflow.tools.files.tool_files import ToolFiles
 from graphflow.tools.files.viewports import Viewports
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.runner import ToolRunner
+
+if TYPE_CHECKING:
+    from graphflow.tools.mcp.servers import McpServers
 
 
 class ToolFolders(Protocol):
@@ -93,6 +96,8 @@ class ServiceContext:
     providers: list[str]
     users: bool
     """Whether tokens name users."""
+    mcp: McpServers | None = None
+    """The MCP servers; None without any, and then nothing of them is loaded."""
     chat_record: ChatRecorder
     upload_bytes: Callable[[str, str], Awaitable[bytes | None]]
     """`(chat id, upload id)` → the bytes of an uploaded file, None where it is not there."""
@@ -186,6 +191,14 @@ class ServiceContext:
             "share_uploads": self.share_uploads,
         }
 
+    async def ready_graph(self, agent_key: str) -> CompiledGraph:
+        """The same as `graph`, once the MCP servers that the agent names have told what they offer, or can't be reached."""
+        if self.mcp is not None:
+            from graphflow.tools.mcp.named import servers_named
+
+            await self.mcp.ready(servers_named(self.agents.get(agent_key).checked, self.mcp.by_name))
+        return self.graph(agent_key)
+
     def graph(self, agent_key: str) -> CompiledGraph:
         """The newest version of an agent, ready to run.
 
@@ -229,7 +242,7 @@ class ServiceContext:
         return load_agent(
             origin,
             kinds=self.kinds,
-            tools=self.tools.names(),
+            tools=self.tools.declared(),
             providers=self.providers,
             document_bytes=self.settings.bounds.document_bytes,
             users=self.users,

@@ -60,7 +60,7 @@ def settings_markdown() -> str:
     servers = _fields(MCP_FIELDS)
     prices = _fields(PRICE_FIELDS)
     parts.append(
-        f"{_PAGE_TAIL}{fields_}.\n\n{_PRICES}{prices}.\n\n## MCP servers\n\nReserved. `[mcp.NAME]` has the fields {servers}.\n"
+        f"{_PAGE_TAIL}{fields_}.\n\n{_PRICES}{prices}.\n\n## MCP servers\n\n`[mcp.NAME]` has the fields {servers}. See [MCP servers](../how-to/mcp.md).\n"
     )
     return "\n".join(parts)
 

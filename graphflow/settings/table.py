@@ -396,9 +396,10 @@ PROVIDER_FIELDS: dict[str, Kinds] = {
 """Fields of `[providers.KEY]`: those of `graphflow.models.profiles.Profile`, which says what each means."""
 MCP_FIELDS: dict[str, Kinds] = {
     "enabled": (bool,), "transport": (str,), "url": (str,), "sseEndpoint": (str,), "command": (str,), "args": (list,),
-    "env": (dict,), "headers": (dict,), "timeoutMs": (int,),
+    "env": (dict,), "headers": (dict,), "timeoutMs": (int,), "connectTimeoutMs": (int,), "trust": (bool,),
+    "effects": (str, dict), "idempotent": (list,), "capabilities": (list,),
 }  # fmt: skip
-"""Fields of `[mcp.NAME]` (spec 8.1)."""
+"""Fields of `[mcp.NAME]`: those of `graphflow.tools.mcp.config.ServerConfig`, which says what each means."""
 PRICE_FIELDS: dict[str, Kinds] = dict.fromkeys(
     ("prompt", "cached", "cache_write", "completion", "reasoning"), (float, int)
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphflow.arguments import checked
 from graphflow.errors import DefinitionError, Issue
 from graphflow.models.options import ToolSpec
 from graphflow.tools.builtin import builtin_tools
+from graphflow.tools.owned_names import SERVER_PREFIX, server_of
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.schema import did_you_mean
 from graphflow.tools.wire_names import is_wire_name
@@ -28,6 +29,8 @@ class ToolRegistry:
     ) -> None:
         self._tools: dict[str, Tool] = {}
         self._keywords: dict[str, frozenset[str]] = {}
+        self.servers: Mapping[str, tuple[str, ...]] = {}
+        """The MCP servers that the settings name, connected or not, with the capabilities that calls of their tools need."""
         for builtin in builtin_tools() if builtins is None else builtins:
             self.register(builtin)
         for item in tools:
@@ -55,6 +58,28 @@ class ToolRegistry:
     def get(self, name: str) -> Tool | None:
         """The tool of exactly this name, or None."""
         return self._tools.get(name)
+
+    def declares(self, name: str) -> bool:
+        """Whether agents may name this tool: it is here, or its MCP server is configured (`SERVER.TOOL`, `mcp:SERVER`)."""
+        return name in self._tools or server_of(name) in self.servers
+
+    def declared(self) -> DeclaredTools:
+        """What agents may name."""
+        return DeclaredTools(self)
+
+    def of_server(self, server: str) -> list[str]:
+        """The names of the tools that an MCP server offers now."""
+        return [name for name in self._tools if name.startswith(f"{server}.")]
+
+    def gone(self, name: str) -> str | None:
+        """The MCP server of a tool that is not here now; None for any other name."""
+        server = server_of(name)
+        return server if name not in self._tools and server in self.servers else None
+
+    def capabilities(self, name: str) -> tuple[str, ...]:
+        """What a call of the tool needs; `mcp:SERVER` stands for all of the server's."""
+        found = self._tools.get(name)
+        return tuple(found.capabilities) if found is not None else self.servers.get(server_of(name), ())
 
     def require(self, name: str) -> Tool:
         """The tool of exactly this name.
@@ -95,6 +120,7 @@ class ToolRegistry:
         """
         # The built-ins are among `self._tools`, perhaps changed; registering them again would undo that.
         new = ToolRegistry(builtins=())
+        new.servers = self.servers
         new._tools = {**self._tools, **{item.name: item for item in tools}}
         new._keywords = {name: self._keywords.get(name, frozenset()) for name in new._tools}
         return new
@@ -107,6 +133,22 @@ class ToolRegistry:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+
+class DeclaredTools(Collection[str]):
+    """The names that agents may give in `tools`; lists those of the tools, and of the servers as `mcp:SERVER`."""
+
+    def __init__(self, registry: ToolRegistry) -> None:
+        self._registry = registry
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._registry.declares(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._registry.names(), *(f"{SERVER_PREFIX}{name}" for name in self._registry.servers)])
+
+    def __len__(self) -> int:
+        return len(self._registry) + len(self._registry.servers)
 
 
 def _issue(message: str, hint: str) -> Issue:

@@ -99,7 +99,7 @@ def _folder(app: Application, folder: Path) -> tuple[int, list[Issue]]:
             kinds=lambda agents: NodeKinds(
                 app.tools, agents=agents, providers=app.providers, unpriced=app.kinds.unpriced, users=app.users
             ),
-            tools=app.tools.names,
+            tools=app.tools.declared,
             providers=app.providers,
             users=app.users,
             document_bytes=app.settings.bounds.document_bytes,

@@ -47,8 +47,7 @@ def excess(context: ServiceContext, made: CheckedDocument, ctx: ToolContext) -> 
 
 
 def _needs(context: ServiceContext, name: str) -> tuple[str, ...]:
-    tool = context.tools.get(name)
-    return () if tool is None else tuple(tool.capabilities)
+    return context.tools.capabilities(name)
 
 
 def _documents(made: CheckedDocument) -> Iterator[GraphDefinition]:

@@ -57,6 +57,10 @@ def registered_tools(
     registry = ToolRegistry(
         builtins=[*builtin_tools(bash=bash, http=http, workspaces=workspaces), agent_file_tool(folder), *memory]
     )
+    if settings.mcp:
+        from graphflow.tools.mcp.config import server_configs
+
+        registry.servers = {name: config.capabilities for name, config in server_configs(settings).items()}
     # After the built-in ones: of a name that is used twice, the error then names the tool that was added.
     for tool in more:
         registry.register(tool)

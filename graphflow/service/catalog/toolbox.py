@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphflow.tools.files.json_files import read_json
 from graphflow.tools.files.tool_files import SUFFIXES, ToolFiles, next_tool_files
 from graphflow.tools.files.viewports import SUFFIXES as VIEWPORT_SUFFIXES
 from graphflow.tools.files.viewports import Viewports, next_viewports
+from graphflow.tools.port import Tool
 from graphflow.tools.registry import ToolRegistry
 
 log = logging.getLogger("graphflow.tools")
@@ -38,6 +39,7 @@ class Toolbox:
         self, settings: Settings, registered: ToolRegistry, changed: Callable[[ToolRegistry], Awaitable[None]]
     ) -> None:
         self._registered, self._changed = registered, changed
+        self._python = registered
         watched: dict[str, Any] = {
             "interval_ms": settings.agents.refresh_interval_ms,
             "document_bytes": settings.bounds.document_bytes,
@@ -80,6 +82,17 @@ class Toolbox:
         # Viewports first: a new frontend tool finds its viewport and is not reported without one.
         await self._viewport_folder.refresh()
         await self._tool_folder.refresh()
+
+    async def take_served(self, tools: Sequence[Tool]) -> None:
+        """Takes the tools of MCP servers into service, in the place of those that they offered before."""
+        self._registered = self._python.overlaid(tools)
+        folder = self._tool_folder
+        self.files = await asyncio.to_thread(
+            next_tool_files, self.files, folder.folder, folder.contents, self._registered
+        )
+        self._tell()
+        self.registry = self._registered.overlaid(self.files.tools)
+        await self._changed(self.registry)
 
     async def watch(self) -> None:
         """Keeps both folders up to date until it is cancelled."""

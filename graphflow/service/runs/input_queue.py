@@ -224,7 +224,7 @@ class ServerRecovery(Recovery):
         context = self.context
         key = None if queued is None else queued.agent_key
         if key is not None and key in {agent.key for agent in context.agents.list()}:
-            return context.graph(key).host
+            return (await context.ready_graph(key)).host
         return (await context.graph_of_thread(row.thread_id)).host
 
     async def preamble(self, queued: RunRequest) -> Sequence[Event]:

@@ -64,7 +64,9 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
             raise unknown_chat(chat_id)
         if row is None and not is_new:
             check_id(chat_id, "chatId")
-        graph = context.graph(agent_of(context, request.agent_key, row))
+        key = agent_of(context, request.agent_key, row)
+        # Not always awaited: without servers a query takes no further step.
+        graph = context.graph(key) if context.mcp is None else await context.ready_graph(key)
         if not graph.host.documents.built:
             await graph.host.documents.build()
         if caller.user is not None:

@@ -85,7 +85,7 @@ async def edit_message(
     async with context.thread_lock(thread_id):
         await _at_rest(context, thread_id)
         # New input runs under the newest version, like any other.
-        graph = context.graph(agent_of(context, None, await context.store.thread(thread_id)))
+        graph = await context.ready_graph(agent_of(context, None, await context.store.thread(thread_id)))
         edited = await edited_turn(graph.host, thread_id, message_id, cancel)
         before, run_id = edited.input, request.run_id or context.ids.new_id()
         references = said.references

@@ -96,6 +96,8 @@ def next_tool_files(
     invalid = [refused for file in files.values() for refused in file.invalid]
     tools = []
     for entry in _single([entry for file in files.values() for entry in file.entries], invalid):
+        if registry.gone(entry.name) is not None:
+            continue  # described once its server offers it
         if (issue := _misfit(entry, registry)) is None:
             tools.append(_made(entry, registry))
         else:

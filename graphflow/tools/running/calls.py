@@ -33,6 +33,12 @@ def find_tool(registry: ToolRegistry, name: str, policy: CallPolicy) -> Tool | T
     tool = registry.get(name) if name in offered else None
     if tool is not None:
         return tool
+    if (server := registry.gone(name)) is not None:
+        return failed(
+            "NOT_FOUND",
+            f"{name} can't be called: the MCP server {server!r} does not offer it now, or can't be reached",
+            "Go on without it.",
+        )
     listed = ", ".join(offered) or "none"
     return failed("NOT_FOUND", f"there is no tool {name!r}; tools are {listed}.{did_you_mean(name, offered)}")
 

@@ -1,0 +1,95 @@
+"""Tools of servers as tools of graphflow: `SERVER.TOOL`, with effects by the settings and the server's hints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from graphflow.tools.context import ToolContext
+from graphflow.tools.mcp.config import ServerConfig
+from graphflow.tools.mcp.listing import McpTool
+from graphflow.tools.mcp.results import result_of
+from graphflow.tools.mcp.sdk import sdk
+from graphflow.tools.mcp.server import McpServer, McpUnavailable
+from graphflow.tools.port import Effects, Tool
+from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.signature import SchemaSignature
+
+
+class McpBody:
+    """Sends a call to its server."""
+
+    def __init__(self, server: McpServer, listed: McpTool, *, repeatable: bool) -> None:
+        self.server, self.listed = server, listed
+        self._repeatable = repeatable
+        self._signature = SchemaSignature(listed.parameters)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self._signature.parameters
+
+    def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._signature.prepare(arguments)
+
+    async def run(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        """The server's result; what it refuses, and a server that is not there, are error results.
+
+        Raises:
+            ConnectionError: the connection was lost while the call ran, and it may have taken effect.
+        """
+
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            facts = {"progress": done, "total": total, "message": message}
+            await ctx.progress({name: value for name, value in facts.items() if value is not None})
+
+        async def act(client: Any) -> Any:
+            return await client.session.call_tool(self.listed.name, dict(arguments), progress_callback=progress)
+
+        config = self.server.config
+        try:
+            answer = await self.server.use(act, repeatable=self._repeatable)
+        except McpUnavailable as error:
+            return failed("EXECUTION_ERROR", str(error), "Go on without it, or try again later.")
+        except sdk().MCPError as error:
+            words = config.masked(str(error))
+            return failed("EXECUTION_ERROR", f"the MCP server {config.name!r} refuses the call: {words}")
+        return result_of(answer.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def tools_of(server: McpServer) -> list[Tool]:
+    """The tools that a server offers now."""
+    return [_tool(server, listed) for listed in server.tools]
+
+
+def _tool(server: McpServer, listed: McpTool) -> Tool:
+    config = server.config
+    effects, idempotent = effects_of(config, listed)
+    return Tool(
+        name=f"{config.name}.{listed.name}",
+        description=listed.description,
+        body=McpBody(server, listed, repeatable=effects != "write" or idempotent),
+        effects=effects,
+        idempotent=idempotent,
+        capabilities=config.capabilities,
+        timeout_s=config.timeout_s,
+    )
+
+
+def effects_of(config: ServerConfig, listed: McpTool) -> tuple[Effects, bool]:
+    """What a tool does to the world, and whether its write may be repeated.
+
+    The settings decide. A server's hints make a tool stricter than the settings say, and laxer only with `trust`.
+    """
+    hints = listed.annotations
+    given = config.effects.get(listed.name) or config.effects.get("*")
+    effects = given or ("read" if config.trust and hints.get("readOnlyHint") is True else "write")
+    # What the settings say of this very tool stands; `*` was written without a look at it.
+    if listed.name not in config.effects and (
+        hints.get("readOnlyHint") is False or hints.get("destructiveHint") is True
+    ):
+        effects = "write"
+    idempotent = not {listed.name, "*"}.isdisjoint(config.idempotent)
+    idempotent = idempotent or (config.trust and hints.get("idempotentHint") is True)
+    if listed.name not in config.idempotent and hints.get("idempotentHint") is False:
+        idempotent = False
+    return cast("Effects", effects), idempotent
