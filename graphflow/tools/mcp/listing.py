@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from graphflow.excerpts import excerpt_of
 from graphflow.tools.schema import parameters_issues
 
 MOST_TOOLS = 1_000
@@ -47,7 +48,7 @@ def read_tools(raw: Iterable[Any]) -> tuple[tuple[McpTool, ...], tuple[str, ...]
 def _tool(item: Any) -> tuple[McpTool | None, str]:
     name = item.get("name") if isinstance(item, Mapping) else None
     if not isinstance(name, str) or not _TOOL.fullmatch(name):
-        return None, f"a tool's name is {str(name)[:80]!r}; it has 1 to 128 characters and no white space"
+        return None, f"a tool's name is {excerpt_of(name, 80)}; it has 1 to 128 characters and no white space"
     schema = item.get("inputSchema")
     # An empty schema is against the protocol, and it is clear what it means.
     schema = {"type": "object", "properties": {}, **schema} if isinstance(schema, Mapping) else schema

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.content import AudioPart, FilePart, ImagePart, MediaPart, part_misfit
+from graphflow.excerpts import excerpt_of
 from graphflow.tools.result import ToolFailure, ToolResult
 
 _MEDIA: dict[str, type[ImagePart | AudioPart]] = {"image": ImagePart, "audio": AudioPart}
@@ -46,7 +47,7 @@ def _block(block: Mapping[str, Any], sources: list[dict[str, Any]]) -> str | Med
         uri, name = str(block.get("uri", "")), str(block.get("title") or block.get("name") or "")
         sources.append({"url": uri, "title": name or uri})
         return f"[resource: {name} {uri}]".replace(": ]", "]")
-    return f"[content of the type {str(kind)[:40]!r}, which is not known here, is left out]"
+    return f"[content of the type {excerpt_of(kind, 40)}, which is not known here, is left out]"
 
 
 def resource(given: Any) -> str | MediaPart:

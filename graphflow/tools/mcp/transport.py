@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from graphflow.excerpts import excerpt_of
 from graphflow.tools.mcp.config import ServerConfig
 from graphflow.tools.mcp.listing import read_tools
 from graphflow.tools.mcp.sdk import sdk
@@ -101,7 +102,10 @@ def _known(block: Any) -> Any:
     kind = block.get("type") if isinstance(block, Mapping) else None
     if kind in KNOWN_BLOCKS:
         return block
-    return {"type": "text", "text": f"[content of the type {str(kind)[:40]!r}, which is not known here, is left out]"}
+    return {
+        "type": "text",
+        "text": f"[content of the type {excerpt_of(kind, 40)}, which is not known here, is left out]",
+    }
 
 
 @asynccontextmanager
