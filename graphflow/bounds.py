@@ -50,6 +50,12 @@ class Bounds:
         " acknowledged by the store.",
         "events",
     )
+    max_agent_depth: int = _bound(
+        5,
+        "Most agents that are at work within each other: one that a run's own agent calls is the first. A call beyond gets an"
+        " error result.",
+        "agents",
+    )
     tool_output_bytes: int = _bound(MIB, "Largest output of a tool; a longer one is cut, with a note that says so.")
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ MACHINE_CODES = {
 FRAME_CODES = {
     "graph": "g", "parent": "q", "path": "p", "node": "n", "visit": "v", "attempt": "a", "status": "s", "visits": "c", "input": "i",
     "scope": "x", "error": "e", "operations": "o", "passed": "b", "until": "u", "opened": "d", "join": "k", "branch": "r",
+    "spent": "m", "granted": "t",
 }  # fmt: skip
 
 INPUT_BY_REFERENCE = "j"

@@ -129,6 +129,8 @@ def _packed(checked: CheckedDocument) -> dict[str, Any]:
     out: dict[str, Any] = {"document": checked.data}
     if checked.subgraphs:
         out["graphs"] = {key: {"digest": sub.digest, **_packed(sub)} for key, sub in checked.subgraphs.items()}
+    if checked.agents:
+        out["agents"] = {key: {"digest": sub.digest, **_packed(sub)} for key, sub in checked.agents.items()}
     return out
 
 
@@ -144,4 +146,5 @@ def _unpacked(data: dict[str, Any], digest: str) -> CheckedDocument:
         digest=digest,
         warnings=(),
         subgraphs={key: _unpacked(sub, sub["digest"]) for key, sub in data.get("graphs", {}).items()},
+        agents={key: _unpacked(sub, sub["digest"]) for key, sub in data.get("agents", {}).items()},
     )

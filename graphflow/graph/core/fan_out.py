@@ -14,6 +14,7 @@ from typing import Any
 
 from graphflow.errors import ExpressionFailed, LimitExceeded, NodeFailed, StateError
 from graphflow.excerpts import excerpt_of
+from graphflow.graph.core.agent_frames import refuse_too_deep
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze
@@ -65,10 +66,14 @@ class Branches:
         plan = work.plan.graphs[node.graph or ""]
         given = {} if node.arguments is None else node.arguments.evaluate(work.scope_at(frame))
         given = taken_input(plan, given)
+        fields: dict[str, Any] = {"parent": number, "path": path_below(frame, node.name)}
+        if node.agent:
+            refuse_too_deep(work.table, frame, node.name, plan.key, plan.bounds.max_agent_depth)
+            fields["spent"] = {}
         child = work.new_frame()
         work.change(number, {"status": "open", "opened": Opened(node_run_id)})
         # Last: the child may reach its end in here and close the node again.
-        self._begin_graph(work, child, plan, given, {"parent": number, "path": path_below(frame, node.name)})
+        self._begin_graph(work, child, plan, given, fields)
 
     def _begin_graph(self, work: UnitOfWork, number: int, plan: Plan, given: Any, fields: Mapping[str, Any]) -> None:
         """Opens a frame with a state of its own: a subgraph's, be it a node or a branch's body (E9)."""

@@ -33,7 +33,7 @@ def on_asked(work: UnitOfWork, tick: NodeAsked) -> None:
     )
     work.source, work.node, work.frame_no = "ask", interrupt.node, interrupt.frame
     work.facts = tick.facts
-    work.add_usage(tick.usage)
+    work.add_usage(tick.usage, interrupt.frame)
     ask(work, interrupt)
 
 
@@ -196,7 +196,7 @@ def on_recorded(work: UnitOfWork, tick: OperationRecorded) -> None:
     work.node, work.facts = frame.node, tick.facts
     if tick.settles is not None:
         work.fields["reuse"] = {k: v for k, v in work.before.reuse.items() if k != tick.settles}
-    work.add_usage(tick.usage)
+    work.add_usage(tick.usage, tick.frame)
     if tick.key is not None:
         work.change(tick.frame, {}, operations={tick.key: tick.operation})
 

@@ -248,6 +248,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """Set in a branch. A branch sees its parent's state as it was at the opening plus its own writes, and the `as`
     names around it; a branch whose body is a subgraph has its own."""
     state: State = msgspec.field(default_factory=State)
+    spent: dict[str, Any] | None = None
+    """Of an agent's frame: what was used in it and below, which its own budget limits. None in any other frame."""
+    granted: int | None = None
+    """Of an agent's frame that wraps up: the model calls that it may reach, whatever its own budget says (E11)."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

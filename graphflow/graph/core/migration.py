@@ -23,7 +23,7 @@ from graphflow.graph.core.scope import Scope, limits_in
 from graphflow.graph.core.ticks import Migrated
 from graphflow.graph.core.unit_of_work import UnitOfWork
 from graphflow.graph.definition.document import END, FAIL, NODE_FORMS, GraphDefinition, GraphRef, NodeDefinition
-from graphflow.graph.definition.regions import bodies_of, body_name, survey
+from graphflow.graph.definition.regions import bodies_of, survey
 from graphflow.messages import MESSAGE_TYPES
 from graphflow.suggestions import choose
 
@@ -72,26 +72,6 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of the run's own breakpoints that the new version does not have."""
 
 
-def graphs_of(document: GraphDefinition, subgraphs: Mapping[str, Any], key: str = "") -> dict[str, GraphDefinition]:
-    """Every graph of a checked document under the key that its plan has.
-
-    Args:
-        subgraphs: of the `CheckedDocument`.
-    """
-    out = {key: document}
-    for name, node in document.nodes.items():
-        references = [(node.graph, name)] if node.graph is not None else []
-        references += [
-            (b.do.graph, body_name(name, b.branch)) for b in bodies_of(name, node) if isinstance(b.do, GraphRef)
-        ]
-        for reference, place in references:
-            inner = subgraphs[reference if isinstance(reference, str) else place]
-            below = reference if isinstance(reference, str) else f"{key}/{place}"
-            if below not in out:
-                out |= graphs_of(inner.document, inner.subgraphs, below)
-    return out
-
-
 def plan_migration(
     machine: Machine,
     old: Mapping[str, GraphDefinition],
@@ -104,7 +84,7 @@ def plan_migration(
     """What it would take to go on with this machine under the new plan.
 
     Args:
-        old: the graphs of the version that it was made under, see `graphs_of`.
+        old: the graphs of the version that it was made under, see `graphs_of` of `definition/versions.py`.
         names: old node name → new one; names that stay need not be there.
         at: epoch ms, for expiries that begin now.
     """

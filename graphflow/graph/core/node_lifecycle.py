@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.errors import BudgetExceeded, NodeFailed
+from graphflow.graph.core.agent_frames import agent_output, is_own_limit, own_limit_failure
 from graphflow.graph.core.budget import exceeded
 from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, RunNode, Started
 from graphflow.graph.core.fan_out import Branches, all_awake, takes_losses
@@ -258,6 +259,8 @@ def finish_frame(work: UnitOfWork, number: int, out: Any = None) -> None:
         except NodeFailed as failure:
             fail_frame(work, number, failure.as_dict(frame.node))
             return
+    if frame.spent is not None:
+        out = agent_output(out)
     if frame.branch is not None:
         branches.end_branch(work, number, out)
         return
@@ -299,7 +302,7 @@ def succeed(
     frame = work.table[number]
     node = work.node_of(frame)
     work.node, work.frame_no = work.node or node.name, number
-    work.add_usage(usage)
+    work.add_usage(usage, number)
     if work.before.interrupts:  # one check is all that a step without questions pays
         work.cancel_interrupts(number, "cancelled")  # the node has ended and waits for no answer
     try:
@@ -370,6 +373,11 @@ def _route_error(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
 def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     """Passes on a failure that the frame does not handle: to the join, the node above, `onExceeded`, or the run."""
     frame = work.table[number]
+    if is_own_limit(frame, error):
+        if (last := work.plan_of(frame).on_exceeded) is not None and frame.granted is None:
+            _wrap_up_agent(work, number, last, error)
+            return
+        error = own_limit_failure(error)
     # From the inside out: a join, an open node above, `onExceeded`. The first that handles the failure ends it.
     if frame.branch is not None and branches.lose_branch(work, number, error):
         return
@@ -399,6 +407,18 @@ def fail_frame(work: UnitOfWork, number: int, error: dict[str, Any]) -> None:
     give_up(work, number, error)
 
 
+def _wrap_up_agent(work: UnitOfWork, number: int, then: str, error: dict[str, Any]) -> None:
+    """Leads an agent whose own budget is used up to its `onExceeded`, with one model call in reserve (E11)."""
+    frame = work.table[number]
+    if frame.opened is not None:
+        work.commands.append(Erred(number, frame.node, error, will_retry=False))
+    work.moves.append(PendingMove(frame, then, "budget", error=error))
+    work.close_children(number)
+    spent = work.table[number].spent or {}
+    work.change(number, {"granted": spent.get("modelCalls", 0) + 1})
+    enter(work, number, then, error=error)
+
+
 def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
     """Whether an open node above handles the failure: by another attempt, an error route, or its own join."""
     level = number
@@ -408,6 +428,8 @@ def _taken_above(work: UnitOfWork, number: int, error: dict[str, Any]) -> bool:
         if retries(frame, node, error) or error_route(node, error) is not None:
             return True
         if frame.branch is not None and takes_losses(work, frame, error):
+            return True
+        if is_own_limit(frame, error):
             return True
         level = frame.parent
     return False

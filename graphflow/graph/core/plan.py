@@ -116,6 +116,8 @@ class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     question: Question | None = None
     graph: str | None = None
+    agent: bool = False
+    """An `agent:` node: the frame that it opens has a budget of its own, and counts for the depth of agents."""
     counted: bool = False
     """Its visits are counted: it lies on a cycle, or an expression names them."""
     bare: bool = False

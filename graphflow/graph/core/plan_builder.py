@@ -30,6 +30,7 @@ from graphflow.graph.definition.document import (
 from graphflow.graph.definition.graph_queries import loops
 from graphflow.graph.definition.kinds import DeclaresStates, NodeFunction
 from graphflow.graph.definition.regions import (
+    agent_of,
     bodies_of,
     body_name,
     branch_order,
@@ -107,6 +108,10 @@ def build_plan(
         monitor=_monitor(checked),
     )
     table[key] = plan
+    # Agents last, and each once: they may name each other in a cycle.
+    for name, agent in checked.agents.items():
+        if name not in table:
+            build_plan(agent, kinds, bounds=bounds, key=name, graphs=table)
     return plan
 
 
@@ -141,6 +146,8 @@ def _build_node(
     elif node.graph is not None:
         form = kind = "graph"
         graph = _build_subgraph(node.graph, name, environment.bounds, kinds, checked, table, key)
+    elif (graph := agent_of(node)) is not None:
+        form, kind = "graph", "agent"
     else:
         found = _registered(name, node.use or "", kinds)
         kind, effects = found.name, found.effects
@@ -171,6 +178,7 @@ def _build_node(
         idempotent=bool(node.idempotent),
         question=_question(node, environment),
         graph=graph,
+        agent=kind == "agent",
     )
 
 

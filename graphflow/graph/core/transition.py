@@ -131,7 +131,7 @@ def _on_succeeded(work: UnitOfWork, tick: NodeSucceeded) -> None:
 
 def _on_failed(work: UnitOfWork, tick: NodeErrored) -> None:
     work.source, work.facts = "failed", tick.facts
-    work.add_usage(tick.usage)
+    work.add_usage(tick.usage, tick.frame)
     fail(work, tick.frame, tick.error, jitter=tick.jitter, partial=tick.partial, final=tick.final)
 
 

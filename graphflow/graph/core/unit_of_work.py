@@ -261,7 +261,7 @@ class UnitOfWork:
         """Ends these frames; only node runs that are under way are notified."""
         for number in numbers:
             frame = self.table.pop(number)
-            self.count_unfinished(number)
+            self.count_unfinished(number, frame.parent)
             self._forget_ended(frame)
             # None in the patch closes the frame on loading too, also one that this tick opened.
             self.touched[number] = None
@@ -322,17 +322,27 @@ class UnitOfWork:
         self.made += 1
         return f"{self.tick.id}.{self.made}"
 
-    def add_usage(self, more: Mapping[str, Any] | None) -> None:
+    def add_usage(self, more: Mapping[str, Any] | None, number: int = ROOT) -> None:
+        """Counts what was used in a frame: in the run, and in each agent that the frame is in."""
         if more:
             self.usage = add_usage(self.usage, more)
             self.spent = add_usage(self.spent, more) if self.spent else dict(more)
+            while number > ROOT:
+                frame = self.table[number]
+                if frame.spent is not None:
+                    self.change(number, {"spent": add_usage(frame.spent, more)})
+                number = frame.parent
 
-    def count_unfinished(self, number: int) -> None:
-        """Counts what the frame's node run has used; this tick ends it before it ends by itself."""
+    def count_unfinished(self, number: int, below: int | None = None) -> None:
+        """Counts what the frame's node run has used; this tick ends it before it ends by itself.
+
+        Args:
+            below: the frame above, for a frame that has left the table.
+        """
         usages = self.tick.usages
         if usages is not None and number not in self.unfinished:
             self.unfinished.add(number)
-            self.add_usage(usages.get(number))
+            self.add_usage(usages.get(number), number if below is None else below)
 
     def _count_time(self) -> None:
         """Adds the active time since the run last rested; only runs that called a model or a tool count it."""

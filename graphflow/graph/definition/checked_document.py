@@ -23,3 +23,6 @@ class CheckedDocument:
     warnings: tuple[Issue, ...] = ()
     subgraphs: dict[str, CheckedDocument] = field(default_factory=dict)
     """By the `KEY` or `KEY@VERSION` that a node names; a graph in place by its node's name."""
+    agents: dict[str, CheckedDocument] = field(default_factory=dict)
+    """Of a whole document: every agent that can be reached from it through `agent:` nodes, itself included if it is, by
+    key. They name each other by key, as they may form cycles; the `digest` of each is that of its own document."""

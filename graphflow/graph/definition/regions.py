@@ -97,6 +97,12 @@ def body_name(fan: str, branch: str) -> str:
     return f"{fan}[{branch}]" if branch else fan
 
 
+def agent_of(node: NodeDefinition) -> str | None:
+    """The key of the agent that an `agent:` node opens; None of any other node."""
+    word, _, key = (node.use or "").partition(":")
+    return key if word == "agent" and key else None
+
+
 def is_fan(node: NodeDefinition) -> bool:
     """Whether the node opens branches."""
     return node.map is not None or node.parallel is not None

@@ -24,7 +24,7 @@ from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.kinds import Kinds
 from graphflow.graph.definition.old_words import renewed
 from graphflow.graph.definition.plain_data import MAX_NESTING, plain_data, without_schema
-from graphflow.graph.definition.regions import bodies_of, body_name
+from graphflow.graph.definition.regions import agent_of, bodies_of, body_name
 from graphflow.graph.definition.version_hash import version_hash
 
 
@@ -39,12 +39,13 @@ def versioned(
     """The document with its version.
 
     Args:
-        agents: the documents of its `agent:` nodes, for the hash.
+        agents: every agent that can be reached from it, by key; empty for a part of another document.
     """
     # Through JSON and back: what is hashed and stored is exactly what a reader of the store gets.
     document = decode_document(dict(data))
     plain = msgspec.json.decode(msgspec.json.encode(encode_document(_without_defaults(document))))
     graphs = {f"graph:{key}": sub.digest for key, sub in subgraphs.items()}
+    # By their own hashes, all of them: so a cycle is a set without an order, and any change of any of them is a new version.
     graphs |= {f"agent:{key}": agent.digest for key, agent in agents.items()}
     return CheckedDocument(
         document=document,
@@ -52,6 +53,7 @@ def versioned(
         digest=version_hash(plain, graphs=graphs, names={**_identities(document, kinds), **_orders(document)}),
         warnings=tuple(warnings),
         subgraphs=subgraphs,
+        agents=dict(agents),
     )
 
 
@@ -62,12 +64,19 @@ def unchecked(given: Mapping[str, Any], kinds: Kinds) -> CheckedDocument | None:
     registered here, is checked again.
     """
     try:
-        return _unchecked(given, kinds, ())
+        return _unchecked(given, kinds, (), set(), whole=True)
     except (LookupError, ValueError, TypeError, msgspec.ValidationError):
         return None
 
 
-def _unchecked(given: Mapping[str, Any], kinds: Kinds, above: tuple[str, ...]) -> CheckedDocument:
+def _unchecked(
+    given: Mapping[str, Any], kinds: Kinds, above: tuple[str, ...], reached: set[str], *, whole: bool = False
+) -> CheckedDocument:
+    """
+    Args:
+        reached: gets the keys of the agents that its nodes, and those of graphs below, name.
+        whole: it is no part of another document.
+    """
     plain, issues = plain_data(given)
     data, outdated = renewed(without_schema(plain))
     if issues or outdated or len(above) > MAX_NESTING:
@@ -76,11 +85,15 @@ def _unchecked(given: Mapping[str, Any], kinds: Kinds, above: tuple[str, ...]) -
     _need_functions(document, kinds)
     subgraphs = {
         (graph if isinstance(graph, str) else place): (
-            _named(graph, kinds, above) if isinstance(graph, str) else _unchecked(graph, kinds, above)
+            _named(graph, kinds, above, reached) if isinstance(graph, str) else _unchecked(graph, kinds, above, reached)
         )
         for place, _, graph in graphs_in(document.nodes)
     }
-    agents = {key: _named(key, kinds, above) for _, key in agents_in(document.nodes) if kinds.graph(key) is not None}
+    reached |= {key for _, key in agents_in(document.nodes)}
+    agents: dict[str, CheckedDocument] = {}
+    while whole and (waiting := reached - agents.keys()):
+        for key in waiting:
+            agents[key] = _named(key, kinds, (), reached)
     return versioned(data, kinds, subgraphs, agents)
 
 
@@ -88,6 +101,8 @@ def _need_functions(document: GraphDefinition, kinds: Kinds) -> None:
     for name, node in document.nodes.items():
         if node.use is not None:
             kind = kinds.find(node.use)
+            if kind is None and agent_of(node) is not None:
+                continue  # agents are looked up by key
             if kind is None or (kind.name in ("fn", "node") and any(kind.check(name, node, document))):
                 raise LookupError(node.use)
         if node.undo is not None and kinds.find(node.undo) is None:
@@ -97,11 +112,11 @@ def _need_functions(document: GraphDefinition, kinds: Kinds) -> None:
             raise LookupError(reducer)
 
 
-def _named(key: str, kinds: Kinds, above: tuple[str, ...]) -> CheckedDocument:
+def _named(key: str, kinds: Kinds, above: tuple[str, ...], reached: set[str]) -> CheckedDocument:
     data = kinds.graph(key)
     if data is None or key in above:
         raise LookupError(key)
-    return _unchecked(data, kinds, (*above, key))
+    return _unchecked(data, kinds, (*above, key), reached)
 
 
 def graphs_in(nodes: Mapping[str, NodeDefinition]) -> Iterator[tuple[str, str, str | Mapping[str, Any]]]:
@@ -114,11 +129,25 @@ def graphs_in(nodes: Mapping[str, NodeDefinition]) -> Iterator[tuple[str, str, s
                 yield body_name(name, body.branch), f"{body.pointer}/graph", body.do.graph
 
 
+def graphs_of(checked: CheckedDocument) -> dict[str, GraphDefinition]:
+    """Every graph of a document, its subgraphs and the agents that it calls, under the key that its plan has."""
+    out: dict[str, GraphDefinition] = {}
+    waiting = [("", checked), *checked.agents.items()]
+    while waiting:
+        key, here = waiting.pop(0)
+        if key in out:
+            continue
+        out[key] = here.document
+        for place, _, graph in graphs_in(here.document.nodes):
+            named = isinstance(graph, str)
+            waiting.append((str(graph) if named else f"{key}/{place}", here.subgraphs[str(graph) if named else place]))
+    return out
+
+
 def agents_in(nodes: Mapping[str, NodeDefinition]) -> Iterator[tuple[str, str]]:
     """The name and the agent's key of each `agent:` node."""
     for name, node in nodes.items():
-        word, _, key = (node.use or "").partition(":")
-        if word == "agent" and key:
+        if (key := agent_of(node)) is not None:
             yield name, key
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from graphflow.graph.core.budget import SPENT, add_usage, check_spending, exceeded, usage_between
 from graphflow.graph.core.machine import Machine
+from graphflow.graph.definition.document import GraphDefinition
+from graphflow.graph.engine.agent_budgets import check_agents
 from graphflow.graph.engine.context import Context
 
 _A_TOOL_CALL = {"toolCalls": 1}
@@ -59,6 +61,11 @@ class UsageMeter(Context):
         """The thread as it is: for those who must know whose run this is."""
         return self._run.machine
 
+    def agent(self, key: str) -> GraphDefinition | None:
+        """The document of an agent that can be reached from here, in the version of this run; None of any other."""
+        plan = self._run.plan.graphs.get(key)
+        return None if plan is None else plan.document
+
     def keep_facts(self, **facts: Any) -> None:
         """Facts for the record of the node's end; names are those that `checkpoints/record_encoder.py` stores."""
         self.facts = {**(self.facts or {}), **facts}
@@ -78,6 +85,8 @@ class UsageMeter(Context):
                 raise exceeded(figure, limit, total)
             if figure == "modelCalls" and not SPENT.isdisjoint(machine.limits):
                 check_spending(machine.limits, machine.usage, used)
+        if self.path:
+            check_agents(self._run, self.frame, figure, more)
 
     def charge_model_call(self, until_end: Mapping[str, Any], key: str | None = None) -> None:
         """Counts a model call as `charge` does, plus the usage that it has if it is cut off.

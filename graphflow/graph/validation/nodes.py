@@ -9,6 +9,7 @@ from graphflow.errors import ROUTABLE_CODES
 from graphflow.graph.definition.document import NODE_FORMS, RESERVED_NODES, NodeDefinition
 from graphflow.graph.definition.json_pointer import pointer as at
 from graphflow.graph.definition.json_schema import check_schema
+from graphflow.graph.definition.regions import agent_of
 from graphflow.graph.definition.types import parse_duration_ms, show
 from graphflow.graph.validation.context import ALL, ValidationContext
 from graphflow.graph.validation.state import check_name
@@ -164,9 +165,9 @@ def _check_ask(context: ValidationContext, pointer: str, node: NodeDefinition) -
 def _check_use(context: ValidationContext, pointer: str, name: str, node: NodeDefinition) -> None:
     if node.use is not None:
         kind = context.kinds.find(node.use)
-        if kind is None:
+        if kind is None and agent_of(node) is None:  # agents are looked up with all that they call
             _unknown_use(context, f"{pointer}/use", node.use)
-        else:
+        elif kind is not None:
             context.take(pointer, kind.check(name, node, context.document))
     if node.undo is not None and context.kinds.find(node.undo) is None:
         _unknown_use(context, f"{pointer}/undo", node.undo)
@@ -205,7 +206,7 @@ def _unknown_use(context: ValidationContext, pointer: str, use: str) -> None:
 
 
 _NONE_KNOWN = {
-    "agent": '`agent:` nodes are not in this version; {"graph": "KEY"} runs an agent as a subgraph',
+    "agent": "write the key of an agent, as in agent:researcher",
     "tool": "no tools are known here; register one in Python, or put a tool file into graphs/tools/",
     "fn": "no functions are registered; graphflow.toml lists the modules to import",
     "node": "no Python nodes are registered; graphflow.toml lists the modules to import",

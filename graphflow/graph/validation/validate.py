@@ -48,7 +48,7 @@ def check_document(source: Source | Mapping[str, Any], kinds: Kinds, *, file: st
     Raises:
         DefinitionError: with every error of the document, in the order of their places.
     """
-    return _Compiler(kinds, file).check(source, ())
+    return _Compiler(kinds, file).check(source, (), whole=True)
 
 
 class _Compiler:
@@ -57,9 +57,18 @@ class _Compiler:
     def __init__(self, kinds: Kinds, file: str | None, *, tries: bool = True) -> None:
         self._kinds, self._file, self._tries = kinds, file, tries
         self._known: dict[str, CheckedDocument | DefinitionError] = {}
+        self._agents: dict[str, str] = {}
+        """Each agent that an `agent:` node names here or in a graph below, and the pointer of that node."""
 
-    def check(self, source: Source | Mapping[str, Any], above: tuple[str, ...]) -> CheckedDocument:
-        """The checked document; `above` are the keys of the graphs that it is part of."""
+    def check(
+        self, source: Source | Mapping[str, Any], above: tuple[str, ...], *, whole: bool = False
+    ) -> CheckedDocument:
+        """The checked document.
+
+        Args:
+            above: the keys of the graphs that it is part of.
+            whole: it is no part of another one, so it has all agents that can be reached from it.
+        """
         given = source.data if isinstance(source, Source) else source
         data, issues = plain_data(given)
         if isinstance(source, Source):
@@ -71,7 +80,8 @@ class _Compiler:
         context = open_context(data, self._kinds)
         context.errors[:0] = issues
         subgraphs = self._subgraphs(context, above)
-        agents = self._agents(context, above)
+        self._agents |= {key: at("nodes", name, "use") for name, key in agents_in(context.nodes)}
+        agents = self._reached(context) if whole else {}
         self._rules(context, subgraphs)
         if self._tries and context.errors:
             context.errors[:] = keep_working(data, context.errors, self._tried)
@@ -86,7 +96,7 @@ class _Compiler:
         trial = _Compiler(self._kinds, None, tries=False)
         trial._known = self._known
         try:
-            return trial.check(data, ()).warnings
+            return trial.check(data, (), whole=True).warnings
         except DefinitionError as error:
             return error.errors
 
@@ -117,14 +127,23 @@ class _Compiler:
                 context.issue(pointer, message, "rename the node")
         return out
 
-    def _agents(self, context: ValidationContext, above: tuple[str, ...]) -> dict[str, CheckedDocument]:
-        """The documents of `agent:` nodes, for the hash; empty if the kinds hold no agents."""
+    def _reached(self, context: ValidationContext) -> dict[str, CheckedDocument]:
+        """Every agent that can be reached through `agent:` nodes; they may form cycles, so each is looked at once."""
         out: dict[str, CheckedDocument] = {}
-        for name, key in agents_in(context.nodes):
-            if self._kinds.graph(key) is not None:
-                found = self._named(context, at("nodes", name, "use"), key, above)
-                if found is not None:
-                    out[key] = found
+        waiting, looked_at = dict(self._agents), set[str]()
+        while waiting:
+            key, pointer = waiting.popitem()
+            data = self._kinds.graph(key)
+            if data is None:
+                context.issue(pointer, *_absent(key, _keys(self._kinds), "agent"))
+                continue
+            inner = self._nested(tries=False)
+            looked_at.add(key)
+            try:
+                out[key] = inner.check(data, (key,))
+            except DefinitionError as error:
+                context.errors += _within("agent", key, pointer, error)
+            waiting |= {other: pointer for other in inner._agents if other not in looked_at}
         return out
 
     def _named(
@@ -150,30 +169,30 @@ class _Compiler:
             return None
         found = self._known.get(key)
         if found is None:
+            inner = self._nested(tries=self._tries)
             try:
-                found = self._nested(tries=self._tries).check(data, (*above, key))
+                found = inner.check(data, (*above, key))
             except DefinitionError as error:
                 found = error
+            self._agents = {**dict.fromkeys(inner._agents, pointer), **self._agents}
             # Errors are kept too: a broken graph is checked once, and reported at every node that names it.
             self._known[key] = found
         if isinstance(found, DefinitionError):
-            for issue in found.errors:
-                # The error lies in another document, so the place shown is the node that names the graph.
-                message = f"in graph {key!r}, {issue.pointer or 'at its top'}: {issue.message}"
-                context.errors.append(
-                    replace(issue, pointer=pointer, message=message, file=None, line=None, column=None)
-                )
+            context.errors += _within("graph", key, pointer, found)
             return None
         return found
 
     def _in_place(
         self, context: ValidationContext, pointer: str, data: Mapping[str, Any], above: tuple[str, ...]
     ) -> CheckedDocument | None:
+        inner = self._nested(tries=False)
         try:
-            return self._nested(tries=False).check(data, above)
+            return inner.check(data, above)
         except DefinitionError as error:
             context.take(pointer, error.errors)
             return None
+        finally:
+            self._agents = {**dict.fromkeys(inner._agents, pointer), **self._agents}
 
     def _nested(self, *, tries: bool) -> _Compiler:
         """The compiler of a graph inside this one: it shares what is known, and leaves places to the outer one.
@@ -231,16 +250,25 @@ def _by_place(
             yield place, subgraphs[key]
 
 
-def _absent(key: str, known: list[str]) -> tuple[str, str]:
-    """Why a graph can't be taken, and the next step."""
+def _within(what: str, key: str, pointer: str, error: DefinitionError) -> Iterator[Issue]:
+    """The errors of another document, at the node that names it."""
+    for issue in error.errors:
+        message = f"in {what} {key!r}, {issue.pointer or 'at its top'}: {issue.message}"
+        yield replace(issue, pointer=pointer, message=message, file=None, line=None, column=None)
+
+
+def _absent(key: str, known: list[str], what: str = "graph") -> tuple[str, str]:
+    """Why a graph or agent can't be taken, and the next step."""
     name, _, version = key.partition("@")
     if name not in known:
-        none = "a graph's key is its file name under graphs/, without .json"
-        return f"no graph is named {key!r}", choose(key, known, none=none)
+        none = (
+            f"the key of {'an agent' if what == 'agent' else 'a graph'} is its file name under graphs/, without .json"
+        )
+        return f"no {what} is named {key!r}", choose(key, known, none=none)
     if version:
-        return f"graph {name!r} has no version {version!r}", f"write {name!r} for its newest version"
+        return f"{what} {name!r} has no version {version!r}", f"write {name!r} for its newest version"
     return (
-        f"graph {name!r} has errors of its own",
+        f"{what} {name!r} has errors of its own",
         "correct that document first; its errors are reported under its name",
     )
 

@@ -14,8 +14,9 @@ from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import RecordBody
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError
-from graphflow.graph.core.migration import Migration, Problem, graphs_of, plan_migration
+from graphflow.graph.core.migration import Migration, Problem, plan_migration
 from graphflow.graph.core.ticks import Migrated
+from graphflow.graph.definition.versions import graphs_of
 from graphflow.json_data import plain
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.history.walk import walk_back
@@ -92,7 +93,7 @@ class Migrator:
         facts = await _facts(store, loaded) if new.monitor is not None else None
         migration = plan_migration(
             machine,
-            graphs_of(checked.document, checked.subgraphs),
+            graphs_of(checked),
             new,
             names,
             at=host.clock.now_ms(),

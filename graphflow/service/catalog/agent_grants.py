@@ -56,7 +56,7 @@ def _documents(made: CheckedDocument) -> Iterator[GraphDefinition]:
         each = left.pop()
         if each.digest not in seen:
             seen.add(each.digest)
-            left += each.subgraphs.values()
+            left += [*each.subgraphs.values(), *each.agents.values()]
             yield each.document
 
 
