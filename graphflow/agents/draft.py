@@ -19,6 +19,7 @@ from graphflow.graph.definition.source import Source, decode_utf8, parse_source,
 from graphflow.graph.definition.struct_validation import check_shape
 from graphflow.graph.definition.suggestion_checks import keep_working
 from graphflow.graph.definition.types import show
+from graphflow.modes.agent_calls import with_agent_calls
 from graphflow.modes.checks import agent_issues, mode_issues
 from graphflow.modes.definition import GRAPH, AgentDefinition, AgentFields, decode_definition, mode_word
 from graphflow.modes.policies import Policies
@@ -185,7 +186,7 @@ def _as_graph(draft: Draft, common: tuple[Issue, ...]) -> Draft:
         missing = Issue(pointer="", message="neither a mode nor a graph: `mode` is missing", hint=hint, kind="shape")
         return replace(draft, errors=_located(draft, [missing, *common, *mode_issues(raw)]))
     issues = _merged(common, field_issues(raw))
-    return replace(draft, data=raw, errors=_located(draft, issues))
+    return replace(draft, data=with_agent_calls(raw), errors=_located(draft, issues))
 
 
 def _as_mode(draft: Draft, common: tuple[Issue, ...]) -> Draft:

@@ -114,7 +114,9 @@ def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocu
         return None
     explicit = draft.definition is None
     # The source has the places of an explicit graph; a compiled one has no text of its own.
-    document = draft.source if explicit and draft.source is not None else draft.data
+    # One that got nodes for its calls of agents has none either.
+    written = explicit and draft.source is not None and draft.data is draft.raw
+    document = draft.source if written and draft.source is not None else draft.data
     checked: CheckedDocument | None = None
     try:
         checked = check_document(document, kinds, file=draft.file)
@@ -124,6 +126,7 @@ def _check_graph(draft: Draft, kinds: Kinds, issues: list[Issue]) -> CheckedDocu
     places = {issue.pointer for issue in issues}
     reported = {(issue.pointer, issue.message) for issue in issues}
     for issue in found:
+        issue = _at_its_tool(draft, issue)
         placed = draft.locate(issue) if explicit else _in_mode_file(draft, issue)
         if placed is not None and not _is_covered(issue, places, reported):
             issues.append(placed)
@@ -138,6 +141,20 @@ def _is_covered(issue: Issue, places: set[str], reported: set[tuple[str, str]]) 
 def _place(issue: Issue) -> tuple[int, int]:
     """Sort key by position in the text; errors without a position keep their order."""
     return issue.line or 0, issue.column or 0
+
+
+def _at_its_tool(draft: Draft, issue: Issue) -> Issue:
+    """An error of an agent at the tool that names it, where the file has no node of its own for it."""
+    match issue.pointer.split("/"):
+        case ["", "nodes", name, "use"]:
+            node = (draft.data or {}).get("nodes", {}).get(unescape(name))
+        case _:
+            return issue
+    tools = draft.raw.get("tools")
+    if not isinstance(node, Mapping) or _stands_in(draft.raw, issue.pointer) or not isinstance(tools, list | tuple):
+        return issue
+    place = next((f"/tools/{index}" for index, tool in enumerate(tools) if tool == node.get("use")), issue.pointer)
+    return replace(issue, pointer=place, file=None, line=None, column=None)
 
 
 def _in_mode_file(draft: Draft, issue: Issue) -> Issue | None:

@@ -19,6 +19,7 @@ from graphflow.models.options import options_from_document
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 from graphflow.modes.registry import MODES
 from graphflow.suggestions import choose
+from graphflow.tools.wire_names import agent_key
 
 # The largest whole number that every JSON reader keeps exact.
 _MAX_INT = 2**53 - 1
@@ -211,7 +212,8 @@ def _tool_issues(written: Any, tools: Collection[str] | None, place: str = "") -
             continue  # the shape says so
         if name in written[:index]:
             yield _issue(f"{place}/tools/{index}", f"tool {name!r} is listed twice", "remove one")
-        if tools is not None and name not in tools:
+        # Agents are looked up with all that they call, when the graph is checked.
+        if tools is not None and name not in tools and agent_key(name) is None:
             yield _issue(
                 f"{place}/tools/{index}",
                 f"no tool is named {name!r}",

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphflow.errors import Issue
 from graphflow.graph.definition.document import AGENT_FIELDS
+from graphflow.modes.agent_calls import with_agent_calls
 from graphflow.modes.definition import AgentDefinition
 from graphflow.modes.plan_execute import compile_plan_execute
 from graphflow.modes.policies import Policies, resolve_policies
@@ -64,4 +65,5 @@ def compile_agent(definition: AgentDefinition, file_data: Mapping[str, Any]) -> 
     own = {name: value for name, value in file_data.items() if name in AGENT_FIELDS and name != "budget"}
     if definition.keywords:
         own.setdefault("tools", [])  # an agent has the tools of its keywords, and no others
-    return Compiled(data={**own, **mode.compile(definition, policies)}, policies=policies, warnings=policies.warnings)
+    data = dict(with_agent_calls({**own, **mode.compile(definition, policies)}))
+    return Compiled(data=data, policies=policies, warnings=policies.warnings)

@@ -28,7 +28,8 @@ class ListedAgents(AgentLookup, Protocol):
         """The keys of all documents."""
 
 
-_TOOL_KINDS = ("model", "plan", "stage", "summary", "task", "tools", "verify")
+_CALL_KINDS = ("agent_call", "agent_result", "turn_results")
+_TOOL_KINDS = (*_CALL_KINDS, "model", "plan", "stage", "summary", "task", "tools", "verify")
 """Kinds that need the tool registry."""
 
 
@@ -127,6 +128,11 @@ class NodeKinds:
             from graphflow.nodes.wait import WaitKind
 
             return WaitKind()
+        if word == "agent" and name:
+            from graphflow.nodes.calls.branches import AgentKind
+
+            data = self.graph(name)
+            return None if data is None else AgentKind(data)
         if word in ("tool", *_TOOL_KINDS) and self.tools is not None:
             return self._tool_kind(word, name)
         return None
@@ -140,6 +146,12 @@ class NodeKinds:
             return ToolKind(self.tools, name) if self.tools.declares(name) else None
         if name:
             return None
+        if word in _CALL_KINDS:
+            from graphflow.nodes.calls.branches import AgentCallKind, AgentResultKind, TurnResultsKind
+
+            if word == "agent_call":
+                return AgentCallKind(self.tools)
+            return AgentResultKind() if word == "agent_result" else TurnResultsKind()
         if word == "verify":
             from graphflow.nodes.verify import VerifyKind
 

@@ -13,6 +13,7 @@ from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.messages import AIMessage
 from graphflow.nodes import plan_prompts
+from graphflow.nodes.calls.agent_tools import with_agents
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.plan_text import PlanError, only_step, parse_plan
 from graphflow.nodes.plan_view import PlanView, request_of
@@ -22,6 +23,7 @@ from graphflow.tools.selection import offered_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
+    from graphflow.tools.port import Tool
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
 """Asks the model: further arguments of a `model` node, besides the shared ones → its `out`."""
@@ -48,18 +50,19 @@ class _PlanTurnKind(ModelKind):
 
         async def run(given: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             offered = offered_tools(registry, document, given)
-            listed = [tool for tool in map(registry.get, offered) if tool is not None]
+            known = with_agents(registry, offered, ctx)
+            listed = [tool for tool in map(known.get, offered) if tool is not None]
 
             async def turn(**arguments: Any) -> dict[str, Any]:
                 own = {key: given[key] for key in ("providerKey", "model", "compute", "showReasoning") if key in given}
                 own["systemPrompt"] = with_tools(given.get("systemPrompt", ""), listed)
                 return await turns.turn({**own, **arguments}, ctx).run()
 
-            return await self._run(given, ctx, turn, offered)
+            return await self._run(given, ctx, turn, listed)
 
         return run
 
-    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[Tool]) -> dict[str, Any]:
         raise NotImplementedError
 
 
@@ -74,7 +77,7 @@ class PlanKind(_PlanTurnKind):
     name = "plan"
     with_schema: Mapping[str, Any] | None = _with("drafts", maxTasks={"type": "integer"})
 
-    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[Tool]) -> dict[str, Any]:
         drafts = given.get("drafts", ())
         request = request_of(ctx.state.get("messages", ()))
         asked = self._asks(given, request, drafts, offered)
@@ -97,10 +100,10 @@ class PlanKind(_PlanTurnKind):
         return {**out, "plan": plan, "again": again, "drafts": [{"asked": asked, "text": out["text"]}]}
 
     def _asks(
-        self, given: Mapping[str, Any], request: str, drafts: Sequence[Mapping[str, str]], offered: Sequence[str]
+        self, given: Mapping[str, Any], request: str, drafts: Sequence[Mapping[str, str]], offered: Sequence[Tool]
     ) -> str:
         if not drafts:
-            tools = list_tools(self._tools.require(name) for name in offered) if offered else None
+            tools = list_tools(offered) if offered else None
             return plan_prompts.plan_prompt(request, given.get("maxTasks") or 8, tools)
         try:
             # Parsed again for its error: the state keeps the text alone.
@@ -124,7 +127,7 @@ class TaskKind(_PlanTurnKind):
         "drafts", "plan", "starts", "stream", "mustCall", maxTasks={"type": "integer"}, maxRounds={"type": "integer"}
     )
 
-    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[Tool]) -> dict[str, Any]:
         steps, messages = given["plan"]["steps"], ctx.state.get("messages", ())
         # The position follows from the plan in the state, so a node entered again continues the same step.
         index = next((i for i, step in enumerate(steps) if step["status"] == "running"), len(steps) - 1)
@@ -153,11 +156,11 @@ class TaskKind(_PlanTurnKind):
         }
 
 
-def _policy(given: Mapping[str, Any], offered: Sequence[str], last: bool, corrects: bool) -> dict[str, Any]:
+def _policy(given: Mapping[str, Any], offered: Sequence[Tool], last: bool, corrects: bool) -> dict[str, Any]:
     """The arguments about tools: what the turn may and must call."""
     if last:
         return {"tools": [], "lastTurn": True, "prompt": plan_prompts.NO_MORE_ROUNDS}
-    asks: dict[str, Any] = {"tools": list(offered)}
+    asks: dict[str, Any] = {"tools": [tool.name for tool in offered]}
     if given.get("mustCall"):
         asks["toolChoice"] = "required"
     return {**asks, "mustCall": True, "prompt": plan_prompts.MUST_CALL} if corrects else asks
@@ -192,7 +195,7 @@ class SummaryKind(_PlanTurnKind):
     name = "summary"
     with_schema: Mapping[str, Any] | None = _with("drafts", "plan", "starts", "stream", "output", failure={})
 
-    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[str]) -> dict[str, Any]:
+    async def _run(self, given: Mapping[str, Any], ctx: NodeRun, turn: Ask, offered: Sequence[Tool]) -> dict[str, Any]:
         steps, failure = given["plan"].get("steps", ()), given.get("failure")
         settled = [{**step, "status": "failed"} if step["status"] == "running" else step for step in _left(steps)]
         why = None if failure is None else str(failure.get("message") or failure.get("code"))

@@ -17,11 +17,12 @@ from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.memory.window import last_runs
 from graphflow.messages import AIMessage, HumanMessage, Message
+from graphflow.nodes.calls.agent_tools import with_agents
+from graphflow.nodes.calls.turn_calls import TASK_DONE
 from graphflow.nodes.message_pairing import NOT_RUN, paired
 from graphflow.nodes.model import WITH_SCHEMA, ModelKind
 from graphflow.nodes.plan_view import request_of
 from graphflow.nodes.team_prompts import DEFAULTS, TURNS
-from graphflow.nodes.tools import TASK_DONE
 from graphflow.nodes.turn import TurnFactory
 from graphflow.tools.listing import with_tools
 from graphflow.tools.selection import offered_tools
@@ -78,7 +79,7 @@ class StageKind(ModelKind):
         async def run(given: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             stage = given["stage"]
             names = (*offered_tools(registry, document, given), *([TASK_DONE] if stage == "action" else ()))
-            listed = [tool for tool in map(registry.get, names) if tool is not None]
+            listed = [tool for tool in map(with_agents(registry, names, ctx).get, names) if tool is not None]
             messages = ctx.state.get("messages", ())
             arguments = {
                 **{key: given[key] for key in ("providerKey", "model", "compute", "showReasoning") if key in given},

@@ -7,58 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from graphflow.approval_mode import ApprovalRule
 from graphflow.errors import Issue, NodeFailed
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.json_data import plain
 from graphflow.messages import AIMessage, ToolCall
+from graphflow.nodes.calls.agent_tools import with_agents
+from graphflow.nodes.calls.branches import call_groups, calls_agents
+from graphflow.nodes.calls.turn_calls import OUT_SCHEMA, TOOLS_WITH, approval_of, offer, tools_output
 from graphflow.tools.envelope import completed
 from graphflow.tools.result import failed
 from graphflow.tools.running.arguments import LatestResults
 from graphflow.tools.running.policy import CallPolicy
-from graphflow.tools.selection import offered_tools, unknown_tools
+from graphflow.tools.selection import unknown_tools
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
     from graphflow.tools.port import Tool
     from graphflow.tools.registry import ToolRegistry
     from graphflow.tools.running.runner import ToolRunner
-
-TOOLS_WITH: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "calls": {"type": "array"},
-        "max": {"type": "integer", "minimum": 0},
-        "parallel": {"type": "boolean"},
-        "tools": {"type": "array", "items": {"type": "string"}},
-        "keywords": {"type": "array", "items": {"type": "string"}},
-    },
-    "additionalProperties": False,
-}
-
-
-TASK_DONE = "task_done"
-"""The tool that ends a team's work."""
-
-
-def _approval_of(document: GraphDefinition) -> str | dict[str, str | ApprovalRule] | None:
-    approval = document.approval
-    return approval if approval is None or isinstance(approval, str) else dict(approval)
-
-
-def _never_for_the_end(names: Iterable[str], approval: Any) -> Any:
-    """The agent's `approval` without `task_done`: ending the work has no effect that needs approval."""
-    # An explicit entry of the agent's author wins.
-    if TASK_DONE not in names or (isinstance(approval, Mapping) and TASK_DONE in approval):
-        return approval
-    others = approval if isinstance(approval, Mapping) else {} if approval is None else {"*": approval}
-    return {**others, TASK_DONE: "DISABLED"}
-
-
-def _ends_work(result: Mapping[str, Any]) -> bool:
-    return result["tool"] == TASK_DONE and "error" not in result
 
 
 class ToolsKind:
@@ -75,10 +43,7 @@ class ToolsKind:
     name = "tools"
     effects = "none"
     with_schema: Mapping[str, Any] | None = TOOLS_WITH
-    out_schema: Mapping[str, Any] | None = {
-        "type": "object",
-        "properties": {"results": {"type": "array"}, "messages": {"type": "array"}},
-    }
+    out_schema: Mapping[str, Any] | None = OUT_SCHEMA
 
     def __init__(self, tools: ToolRegistry) -> None:
         self._tools = tools
@@ -87,16 +52,14 @@ class ToolsKind:
         return unknown_tools(self._tools, node.with_)
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        approval, given = _approval_of(document), document.tools is not None or document.keywords is not None
+        offered = offer(document)
 
         async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
+            names, policy = offered(arguments, ctx)
             runner: ToolRunner = ctx.tool
-            some = given or "tools" in arguments or "keywords" in arguments
-            names = offered_tools(runner.registry, document, arguments) if some else None
-            policy = CallPolicy(
-                tools=names, approval=_never_for_the_end(names or (), approval), agent_key=ctx.services.get("agent_key")
-            )
-            messages = ctx.state.get("messages", ())
+            if arguments.get("agents"):
+                runner = runner.over(with_agents(runner.registry, names or (), ctx))
+            messages, most = ctx.state.get("messages", ()), arguments.get("max")
             last = messages[-1] if len(messages) else None
             calls = arguments.get("calls")
             if calls is None:
@@ -108,22 +71,20 @@ class ToolsKind:
             # Half of an argument can be valid JSON with another meaning, so none of the turn's calls is run.
             if isinstance(last, AIMessage) and last.status == "length" and arguments.get("calls") is None:
                 results = [await _cut_off(call, ctx, runner) for call in calls]
+            elif arguments.get("agents") and calls_agents(calls, names or (), most):
+                return {"results": [], "messages": [], "calls": call_groups(calls, most)}
             else:
                 results = await runner.run_all(
                     calls,
                     ctx,
                     policy=policy,
                     results=LatestResults(messages),
-                    max_calls=arguments.get("max"),
+                    max_calls=most,
                     parallel=arguments.get("parallel", True),
                     ends_node=True,
                     in_state=arguments.get("calls") is None,
                 )
-            replies = [runner.message(call, result) for call, result in zip(calls, results, strict=True)]
-            told = [{"tool": call.name, **_plain(result)} for call, result in zip(calls, results, strict=True)]
-            if TASK_DONE in arguments.get("tools", ()) and any(map(_ends_work, told)):
-                ctx.finish_reason = TASK_DONE
-            return {"results": told, "messages": replies}
+            return tools_output(calls, results, arguments, ctx)
 
         return run
 
@@ -152,13 +113,6 @@ def _as_call(call: Any, index: int, ctx: NodeRun) -> ToolCall:
         call_id = call.get("id") or f"call_{ctx.idempotency_key(f'calls[{index}]')[:16]}"
         return ToolCall(id=str(call_id), name=str(call["name"]), arguments=text)
     raise NodeFailed(f"a tool call is an object with id, name and arguments, not {excerpt_of(call)}", code="validation")
-
-
-def _plain(result: Any) -> dict[str, Any]:
-    out: dict[str, Any] = {"status": result.status, "data": result.data, "text": result.text}
-    if result.error is not None:
-        out["error"] = msgspec.to_builtins(result.error)
-    return out
 
 
 async def _stream_call(ctx: NodeRun, call: ToolCall, tool: Tool | None) -> None:
@@ -192,7 +146,7 @@ class ToolKind:
         return ()
 
     def build(self, name: str, node: NodeDefinition, document: GraphDefinition) -> NodeFunction:
-        approval, tool, tools = _approval_of(document), self._tool, self._tools
+        approval, tool, tools = approval_of(document), self._tool, self._tools
 
         async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool

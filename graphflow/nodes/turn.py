@@ -22,6 +22,7 @@ from graphflow.models.deltas import FallbackDelta, TextDelta, ThinkingDelta, Too
 from graphflow.models.logs.call_context import set_call_context
 from graphflow.models.options import ChatOptions, ToolSpec, options_from_document
 from graphflow.models.replay.replay import with_reasoning
+from graphflow.nodes.calls.agent_tools import with_agents
 from graphflow.nodes.delta_emitter import DeltaEmitter
 from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of, with_media
 from graphflow.nodes.usage import CallMeter
@@ -52,7 +53,7 @@ class TurnFactory:
         self.document, self.registry = document, registry
         self.defaults = options_from_document(document.options)
         self._asked: tuple[Any, ...] = ()
-        self._found: tuple[list[ToolSpec], list[Tool]] = ([], [])
+        self._found: tuple[list[ToolSpec], list[Tool], ToolRegistry] = ([], [], registry)
 
     def turn(self, given: Mapping[str, Any], ctx: NodeRun) -> ModelTurn:
         """One call of a model.
@@ -62,8 +63,8 @@ class TurnFactory:
         """
         return ModelTurn(given, ctx, self)
 
-    def tools(self, given: Mapping[str, Any]) -> tuple[list[ToolSpec], list[Tool]]:
-        """The tools that a turn offers, and the tools whose notes follow its prompt.
+    def tools(self, given: Mapping[str, Any], ctx: NodeRun) -> tuple[list[ToolSpec], list[Tool], ToolRegistry]:
+        """The tools that a turn offers, the tools whose notes follow its prompt, and where all of them are.
 
         Cached: a node asks for the same tools on every visit, and a registry only grows.
         """
@@ -72,8 +73,9 @@ class TurnFactory:
         asked = (prompt, given.get("tools"), given.get("keywords"), len(registry))
         if asked != self._asked:
             names = offered_tools(registry, self.document, given)
-            specs = registry.specs(names)
-            self._asked, self._found = asked, (specs, noted_tools(self.document, registry, prompt, names))
+            known = with_agents(registry, names, ctx)
+            noted = noted_tools(self.document, known, prompt, names)
+            self._asked, self._found = asked, (known.specs(names), noted, known)
         return self._found
 
 
@@ -260,9 +262,9 @@ class ModelTurn:
     """One turn of a node: the call of the model, and what the node gives."""
 
     def __init__(self, given: Mapping[str, Any], ctx: NodeRun, common: TurnFactory) -> None:
-        self.given, self.ctx, self.registry = given, ctx, common.registry
+        self.given, self.ctx = given, ctx
         document = common.document
-        self.tools, self.noted = common.tools(given)
+        self.tools, self.noted, self.registry = common.tools(given, ctx)
         # The model is opened before it is charged: a missing key is an error of the settings and costs no call.
         model: ChatModel = ctx.uncounted_model(*model_of(ctx, document, given))
         self.summary = given.get("output") == "REASONING_SUMMARY"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphflow.errors import Issue
 from graphflow.tools.owned_names import SERVER_PREFIX
+from graphflow.tools.wire_names import agent_key
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.document import GraphDefinition
@@ -44,7 +45,7 @@ def unknown_tools(registry: ToolRegistry, given: Any) -> Iterator[Issue]:
     """Errors of the `tools` that a node's `with` names; an expression gets its value only when the node runs."""
     names = given.get("tools") if isinstance(given, Mapping) else None
     for index, name in enumerate(names if isinstance(names, list | tuple) else ()):
-        if isinstance(name, str) and "${" not in name and not registry.declares(name):
+        if isinstance(name, str) and "${" not in name and not registry.declares(name) and agent_key(name) is None:
             message = f"no tool {name!r} is registered"
             yield Issue(pointer=f"/with/tools/{index}", message=message, hint=registry.hint(name), kind="reference")
 

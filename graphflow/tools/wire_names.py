@@ -25,6 +25,15 @@ _HASH = 8
 """Hex digits behind a name that does not fit as it is."""
 
 
+AGENT = "agent:"
+"""What the name of a tool begins with that is an agent."""
+
+
+def agent_key(name: object) -> str | None:
+    """The key of the agent that `agent:KEY` names; None of any other name."""
+    return name[len(AGENT) :] if isinstance(name, str) and name.startswith(AGENT) and name != AGENT else None
+
+
 def is_wire_name(name: str) -> bool:
     """Whether providers take the name as it is: 1 to 64 letters, digits, `_` and `-`."""
     return _WIRE.fullmatch(name) is not None

@@ -18,6 +18,7 @@ from graphflow.errors import DefinitionError
 from graphflow.graph.core.plan_builder import build_plan
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.definition.source import Source, parse_source, read_source
+from graphflow.graph.definition.versions import unchecked
 from graphflow.graph.validation.validate import check_document
 from tests.campaign import size
 from tests.graph.documents import FakeKind, FakeKinds, document
@@ -142,7 +143,7 @@ TABLE = [
     ("unclosed_object", 1, "syntax", "/nodes", 5, "close every bracket and"),
     ("unclosed_three_quotes", 1, "syntax", "/nodes/answer/with/systemPrompt", 4, 'close it with """'),
     ("undo_by_a_node", 1, "reference", "/nodes/answer/undo", 10, "tool:NAME or fn:NAME"),
-    ("unknown_agent", 1, "reference", "/nodes/answer/use", 6, "`agent:` nodes are not in this version; "),
+    ("unknown_agent", 1, "reference", "/nodes/answer/use", 6, "an agent's key is its file name"),
     ("unknown_budget_figure", 1, "shape", "/budget/maxTokns", 14, "did you mean 'maxTokens'?"),
     ("unknown_effects", 1, "shape", "/nodes/answer/effects", 10, "did you mean 'write'?"),
     ("unknown_field_of_a_closed_output", 1, "reference", "/nodes/answer/next/0/if", 12, "did you mean 'text'?"),
@@ -465,13 +466,18 @@ def test_the_document_of_an_agent_node_is_part_of_the_hash():
     assert check_document(parent, kinds).digest != before
 
 
-def test_agents_that_refer_to_each_other_in_a_circle_are_refused():
+def test_agents_that_refer_to_each_other_in_a_circle_are_one_set_in_the_hash():
     kinds = FakeKinds()
     for key, other in (("a", "b"), ("b", "a")):
         kinds.graphs[key] = document({"call": {"use": f"agent:{other}"}})
         kinds.kinds[f"agent:{key}"] = FakeKind("agent")
-    with pytest.raises(DefinitionError, match="part of itself: b → a → b"):
-        check_document(kinds.graphs["a"], kinds)
+    before = check_document(kinds.graphs["a"], kinds)
+    assert sorted(before.agents) == ["a", "b"]
+    again = unchecked(kinds.graphs["a"], kinds)
+    assert again is not None
+    assert again.digest == before.digest
+    kinds.graphs["b"] = document({"call": {"use": "agent:a"}}, description="another")
+    assert check_document(kinds.graphs["a"], kinds).digest != before.digest
 
 
 def test_registered_names_are_part_of_the_hash_where_the_kinds_identify_them():

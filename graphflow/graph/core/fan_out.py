@@ -14,7 +14,7 @@ from typing import Any
 
 from graphflow.errors import ExpressionFailed, LimitExceeded, NodeFailed, StateError
 from graphflow.excerpts import excerpt_of
-from graphflow.graph.core.agent_frames import refuse_too_deep
+from graphflow.graph.core.budget import refuse_too_deep
 from graphflow.graph.core.channels import Update, apply_update, initial_update
 from graphflow.graph.core.commands import RunNode, Started
 from graphflow.graph.core.immutable import FrozenDict, ListView, State, freeze

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.errors import BudgetExceeded, NodeFailed
-from graphflow.graph.core.agent_frames import agent_output, is_own_limit, own_limit_failure
-from graphflow.graph.core.budget import exceeded
+from graphflow.graph.core.budget import agent_output, exceeded, is_own_limit, own_limit_failure
 from graphflow.graph.core.commands import CancelNode, Ended, Erred, Finished, RunNode, Started
 from graphflow.graph.core.fan_out import Branches, all_awake, takes_losses
 from graphflow.graph.core.machine import ROOT, Frame, Interrupt

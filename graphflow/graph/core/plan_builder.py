@@ -108,11 +108,15 @@ def build_plan(
         monitor=_monitor(checked),
     )
     table[key] = plan
-    # Agents last, and each once: they may name each other in a cycle.
-    for name, agent in checked.agents.items():
-        if name not in table:
-            build_plan(agent, kinds, bounds=bounds, key=name, graphs=table)
+    _build_agents(checked, kinds, bounds, table)
     return plan
+
+
+def _build_agents(checked: CheckedDocument, kinds: Kinds, bounds: Bounds, table: dict[str, Plan]) -> None:
+    # After the rest, and each once: they may name each other in a cycle.
+    for key, agent in checked.agents.items():
+        if key not in table:
+            build_plan(agent, kinds, bounds=bounds, key=key, graphs=table)
 
 
 def _monitor(checked: CheckedDocument) -> InvariantMonitor | None:

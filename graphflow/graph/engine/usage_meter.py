@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphflow.graph.core.budget import SPENT, add_usage, check_spending, exceeded, usage_between
-from graphflow.graph.core.machine import Machine
+from graphflow.errors import BudgetExceeded
+from graphflow.graph.core.budget import SPENT, add_usage, agents_above, check_spending, exceeded, usage_between
+from graphflow.graph.core.machine import Frame, Machine
 from graphflow.graph.definition.document import GraphDefinition
-from graphflow.graph.engine.agent_budgets import check_agents
 from graphflow.graph.engine.context import Context
+from graphflow.graph.engine.run import Run
 
 _A_TOOL_CALL = {"toolCalls": 1}
 
@@ -86,7 +87,7 @@ class UsageMeter(Context):
             if figure == "modelCalls" and not SPENT.isdisjoint(machine.limits):
                 check_spending(machine.limits, machine.usage, used)
         if self.path:
-            check_agents(self._run, self.frame, figure, more)
+            _check_agents(self._run, self.frame, figure, more)
 
     def charge_model_call(self, until_end: Mapping[str, Any], key: str | None = None) -> None:
         """Counts a model call as `charge` does, plus the usage that it has if it is cut off.
@@ -179,3 +180,53 @@ class UsageMeter(Context):
         if key is None or not self._charged:
             return self._charged
         return {call: used for call, used in self._charged.items() if key != call and not key.endswith(f":{call}")}
+
+
+# --- the budgets of the agents around a node run
+
+
+def _check_agents(run: Run, number: int, figure: str, more: int) -> None:
+    """Raises `BudgetExceeded` if an agent around the frame has no `more` of this figure left.
+
+    Args:
+        figure: `modelCalls` or `toolCalls`.
+    """
+    frames = run.machine.frames
+    for agent in agents_above(frames, frames[number]):
+        plan = run.plan.graphs[agent.graph]
+        limits = plan.limits
+        limit = limits.get(figure)
+        if limit is None and SPENT.isdisjoint(limits):
+            continue
+        used = _used_in(run, agent)
+        total = used.get(figure, 0)
+        # The node that wraps up has one model call in reserve.
+        if figure == "modelCalls" and agent.granted is not None and total + more <= agent.granted:
+            continue
+        if limit is not None and total + more > limit:
+            raise BudgetExceeded(
+                f"agent {plan.key!r} has used up the {figure} of its budget: {total} of {limit}",
+                figure=figure,
+                limit=limit,
+                used=total,
+                agent=agent.path,
+            )
+        if figure == "modelCalls":
+            _check_spending(plan.key, agent, limits, used)
+
+
+def _check_spending(key: str, agent: Frame, limits: Mapping[str, Any], used: Mapping[str, Any]) -> None:
+    try:
+        check_spending(limits, used, {})
+    except BudgetExceeded as error:
+        facts = {**error.detail, "agent": agent.path}
+        raise BudgetExceeded(f"agent {key!r}: {error.message}", **facts) from None
+
+
+def _used_in(run: Run, agent: Frame) -> dict[str, Any]:
+    """What was used in the agent's frame and below, what no record holds yet included."""
+    used, frames = dict(agent.spent or {}), run.machine.frames
+    for number, more in run.usage.items():
+        if number in frames and any(above.number == agent.number for above in agents_above(frames, frames[number])):
+            used = add_usage(used, more)
+    return used

@@ -261,9 +261,7 @@ def _absent(key: str, known: list[str], what: str = "graph") -> tuple[str, str]:
     """Why a graph or agent can't be taken, and the next step."""
     name, _, version = key.partition("@")
     if name not in known:
-        none = (
-            f"the key of {'an agent' if what == 'agent' else 'a graph'} is its file name under graphs/, without .json"
-        )
+        none = f"{'an agent' if what == 'agent' else 'a graph'}'s key is its file name under graphs/, without .json"
         return f"no {what} is named {key!r}", choose(key, known, none=none)
     if version:
         return f"{what} {name!r} has no version {version!r}", f"write {name!r} for its newest version"

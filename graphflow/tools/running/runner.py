@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,6 +223,24 @@ class ToolRunner:
         call = ToolCall(id=key, name=name, arguments="{}")
         ready = ReadyCall(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
         return await self._run_once(ready, ctx, ends_node=False, in_state=False, deciders=None)
+
+    async def prepare(
+        self, call: ToolCall, ctx: RunnerContext, *, policy: CallPolicy, results: Mapping[str, Any], ends_node: bool
+    ) -> ToolResult:
+        """The result of one call as `run` gives it, on record, and not sent: more is to come before there is one to send."""
+        (call,), (key,) = own_calls([call], ctx)
+        outcome = await self._outcome(call, ctx, policy, results, key, ends_node, False)
+        return completed(outcome.result, outcome.arguments or {})
+
+    async def tell(self, call: ToolCall, result: ToolResult, ctx: RunnerContext) -> ToolResult:
+        """Sends the result of a call that was not run here; cut to what the model gets, it comes back."""
+        return await self._finish(call, _Outcome(result), ctx)
+
+    def over(self, registry: ToolRegistry) -> ToolRunner:
+        """The same runner over other tools: circuits, rules and limits are shared."""
+        other = copy(self)
+        other.registry = registry
+        return other
 
     def wire_text(self, call: ToolCall, result: ToolResult) -> str:
         """The text of a call's result that the wire and the model get."""
