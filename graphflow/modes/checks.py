@@ -220,6 +220,8 @@ def _tool_issues(written: Any, tools: Collection[str] | None, place: str = "") -
                 choose(name, tools, none="no tool is registered"),
                 kind="reference",
             )
+        elif (warning := getattr(tools, "warning", lambda name: None)(name)) is not None:
+            yield replace(_issue(f"{place}/tools/{index}", warning, None, kind="reference"), severity="warning")
 
 
 def _range_issues(data: Mapping[str, Any]) -> Iterator[Issue]:

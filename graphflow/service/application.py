@@ -36,6 +36,7 @@ from graphflow.service.context import ServiceContext
 from graphflow.service.runs import input_queue
 from graphflow.settings import Settings, load_settings
 from graphflow.settings.folders import folder_issues
+from graphflow.tools.owned_names import server_of
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
 from graphflow.tools.running.runner import ToolRunner
@@ -76,7 +77,8 @@ class Application(ServiceContext):
             lambda: self.store,
             self.clock,
             self.ids,
-            tools=lambda: self.tools.names(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
+            tools=lambda: self.tools.declared(),  # noqa: PLW0108 - `self.tools` is replaced when tool files change
+            fingerprint=self._fingerprint,
             agents=lambda: (agent.key for agent in self.agents.list()),
         )
         self._breaker = CircuitBreaker(
@@ -89,7 +91,7 @@ class Application(ServiceContext):
         self.tools = self.toolbox.registry
         if self.tools.servers:
             self.mcp = self._make_mcp()
-        self.runner = self._make_runner()
+        self.runner = self.runner_of(self.tools)
         self.models = pool_of(lambda: self.settings) if models is None else ModelPool(models)
         self.prices = Prices(self.settings.prices, listed_prices(self.settings.llm.models_file))
         self.providers = known_providers(self.settings.providers)
@@ -126,6 +128,13 @@ class Application(ServiceContext):
             user_of=self._user_of,
         )
 
+    async def _fingerprint(self, tool: str) -> str | None:
+        """What a standing rule about the tool holds for; its MCP server is asked, if it has one."""
+        if self.mcp is not None and self.tools.gone(tool) is not None:
+            await self.mcp.ready([server_of(tool)])
+        found = self.tools.get(tool)
+        return None if found is None else found.fingerprint
+
     def _make_mcp(self) -> McpServers:
         from graphflow.tools.mcp.config import server_configs
         from graphflow.tools.mcp.servers import McpServers
@@ -136,9 +145,10 @@ class Application(ServiceContext):
         row = await self.store.thread(thread_id)
         return None if row is None else row.facts.user
 
-    def _make_runner(self) -> ToolRunner:
+    def runner_of(self, tools: ToolRegistry) -> ToolRunner:
+        """See `ServiceContext`."""
         return ToolRunner(
-            self.tools,
+            tools,
             approval=self.settings.tools.approval_mode,
             max_result_chars=self.settings.tools.max_result_chars,
             max_output_bytes=self.settings.bounds.tool_output_bytes,
@@ -153,7 +163,7 @@ class Application(ServiceContext):
         for agent in self.agents.list():
             self.graph(agent.key)
         self.tools = tools
-        self.runner = self._make_runner()
+        self.runner = self.runner_of(tools)
         self.kinds = self.kinds.with_tools(tools)
         self._systems.clear()
         await self.agents.recheck(self.kinds)

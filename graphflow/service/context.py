@@ -17,7 +17,9 @@ from graphflow.agents.loader import LoadedAgent, load_agent
 from graphflow.agents.registry import AgentRegistry
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.errors import unknown_thread
+from graphflow.checkpoints.loading import load_thread
 from graphflow.checkpoints.open_store import open_store
+from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, ThreadNotFound
 from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.graph.engine.ports import Clock, Ids
@@ -34,7 +36,7 @@ from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import stored_document
 from graphflow.runtime.recovery_pauses import RecoveryPauses
 from graphflow.runtime.runs.live_runs import Listener, LiveRuns, RunRegistry, registry_of
-from graphflow.service.pinned_tools import PinnedTools
+from graphflow.service.pinned_tools import UNFINISHED, PinnedTools
 from graphflow.settings import Settings
 from graphflow.tools.files.tool_files import ToolFiles
 from graphflow.tools.files.viewports import Viewports
@@ -218,7 +220,14 @@ class ServiceContext:
 
     def compiled(self, agent: LoadedAgent) -> CompiledGraph:
         """An agent that is in no folder, ready to run on this store."""
-        return self._compiled(agent.checked, agent.key, self.services(agent.key))
+        services = self.services(agent.key)
+        if self.mcp is not None:
+            services["offered"] = self.mcp.recorded(agent.checked)
+        return self._compiled(agent.checked, agent.key, services)
+
+    def runner_of(self, tools: ToolRegistry) -> ToolRunner:
+        """A runner of these tools, with the settings and rules of this process."""
+        raise NotImplementedError
 
     def _compiled(
         self,
@@ -269,6 +278,26 @@ class ServiceContext:
         else:
             graph = self.graph(key)
         begun = self.pinned_tools.services(row)
+        if begun is None and self.mcp is not None:
+            begun = await self._recorded_services(row, graph, self.mcp)
         if begun is None or begun["tool"] is graph.host.services["tool"]:
             return graph
         return self._compiled(graph.host.documents.checked, key, begun)
+
+    async def _recorded_services(
+        self, row: ThreadRow, graph: CompiledGraph, mcp: McpServers
+    ) -> Mapping[str, Any] | None:
+        """The services of a run that another process has begun with other tools of MCP servers than there are now."""
+        loaded = (
+            None if row.facts.status not in UNFINISHED else await load_thread(self.store, row.thread_id, logs=False)
+        )
+        digest = "" if loaded is None else loaded.machine.tools
+        now = graph.host.services.get("offered")
+        if not digest or (now is not None and now.digest == digest):
+            return None
+        from graphflow.tools.mcp.recorded import RecordedTools
+
+        begun = await RecordedTools.stored(self.store, digest)
+        tools = self.tools.with_servers(begun.lists, mcp.tools(begun.lists))
+        services = {"kinds": self.kinds.with_tools(tools), "tool": self.runner_of(tools), "offered": begun}
+        return {**graph.host.services, **services}

@@ -12,6 +12,8 @@ from graphflow.runtime.runs.live_runs import LiveRun
 MAX_RUNS = 10_000
 """Beyond that the runs that have waited longest go on with the newest tools."""
 _UNFINISHED = ("waiting", "stopped")
+UNFINISHED = ("running", "failed", *_UNFINISHED)
+"""Statuses of threads whose run may go on."""
 
 
 class PinnedTools:

@@ -14,6 +14,7 @@ from graphflow.authored_files import read_authored
 from graphflow.errors import DefinitionError, Issue
 from graphflow.excerpts import excerpt_of
 from graphflow.settings.function_reference import FunctionReference
+from graphflow.settings.mcp_tables import more_servers
 from graphflow.settings.table import (
     MCP_FIELDS,
     PRICE_FIELDS,
@@ -69,7 +70,7 @@ def load_settings(
                 )
     providers = _tables("providers", PROVIDER_FIELDS, files, issues)
     _place(providers, base)
-    mcp = _tables("mcp", MCP_FIELDS, files, issues)
+    mcp = more_servers(base, values.get("tools.mcp_servers"), issues) | _tables("mcp", MCP_FIELDS, files, issues)
     prices = _tables("prices", PRICE_FIELDS, files, issues)
     issues += _price_issues(prices)
     # After every source was read: who fixes a set-up wants all errors of it, not one a start.

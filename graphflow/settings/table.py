@@ -155,7 +155,10 @@ class ToolsSettings:
     )
     legacy_adapter: bool = _setting(True, "Convert tool results of the older dict format.", env="ENABLE_LEGACY_ADAPTER")
     mcp_servers: str | None = _setting(
-        None, "MCP servers as JSON, in addition to `[mcp.NAME]`.", env="MCP_SERVERS", reserved=True
+        None,
+        "MCP servers as JSON, in addition to `[mcp.NAME]`. See [MCP servers](../how-to/mcp.md).",
+        env="MCP_SERVERS",
+        secret=True,
     )
     circuit_failure_threshold: int = _setting(
         3,

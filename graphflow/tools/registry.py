@@ -31,6 +31,8 @@ class ToolRegistry:
         self._keywords: dict[str, frozenset[str]] = {}
         self.servers: Mapping[str, tuple[str, ...]] = {}
         """The MCP servers that the settings name, connected or not, with the capabilities that calls of their tools need."""
+        self.unreachable: Mapping[str, str] = {}
+        """Those that can't be reached now, with the reason."""
         for builtin in builtin_tools() if builtins is None else builtins:
             self.register(builtin)
         for item in tools:
@@ -120,10 +122,17 @@ class ToolRegistry:
         """
         # The built-ins are among `self._tools`, perhaps changed; registering them again would undo that.
         new = ToolRegistry(builtins=())
-        new.servers = self.servers
+        new.servers, new.unreachable = self.servers, self.unreachable
         new._tools = {**self._tools, **{item.name: item for item in tools}}
         new._keywords = {name: self._keywords.get(name, frozenset()) for name in new._tools}
         return new
+
+    def with_servers(self, servers: Iterable[str], tools: Iterable[Tool]) -> ToolRegistry:
+        """A new registry in which these MCP servers offer these tools and no others."""
+        mine = tuple(f"{server}." for server in servers)
+        new = self.overlaid(())
+        new._tools = {name: tool for name, tool in self._tools.items() if not name.startswith(mine)}
+        return new.overlaid(tools)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
@@ -143,6 +152,19 @@ class DeclaredTools(Collection[str]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._registry.declares(name)
+
+    def warning(self, name: str) -> str | None:
+        """Why a tool of an MCP server can't be called now, as far as that is known."""
+        registry = self._registry
+        server = server_of(name)
+        if server not in registry.servers or name in registry:
+            return None
+        if (reason := registry.unreachable.get(server)) is not None:
+            return f"the MCP server {server!r} can't be reached: {reason}"
+        offered = registry.of_server(server)
+        if not offered or name.startswith(SERVER_PREFIX):
+            return None
+        return f"the MCP server {server!r} offers no such tool.{did_you_mean(name, offered)}"
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._registry.names(), *(f"{SERVER_PREFIX}{name}" for name in self._registry.servers)])

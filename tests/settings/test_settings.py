@@ -74,8 +74,7 @@ def test_every_setting_can_be_given_by_each_of_its_environment_names(tmp_path):
         section, _, name = row.name.partition(".")
         text = sample.get(getattr(row.kind, "__name__", "") or str(row.kind), "sync" if "sync" in str(row.kind) else "")
         text = text or next(word for word in ("AUTO", "debug", "off", "") if word in str(row.kind)) or "json"
-        if row.name == "llm.max_retries":
-            text = "3"
+        text = {"llm.max_retries": "3", "tools.mcp_servers": "{}"}.get(row.name, text)
         text = "a,b" if "tuple" in str(row.kind) else "1234" if str(row.kind) == "int | None" else text
         for variable in row.env_names:
             settings = load_settings(tmp_path, environ={variable: text})

@@ -63,6 +63,7 @@ async def doctor(
             *([finding async for finding in _calls(settings)] if online else ()),
             # An application is not made of folders that are none.
             *((*_server(settings), *_agents(settings)) if not wrong else ()),
+            *(await _servers(settings) if settings.mcp and not wrong else ()),
         ]
     if as_json:
         say_json([{"what": what, "state": state, "text": text} for what, state, text in findings])
@@ -380,6 +381,33 @@ def _advice(status: Any, base_url: str) -> str:
         case 429:
             return " 429: the key works, but its quota or rate limit is used up."
     return ""
+
+
+async def _servers(settings: Settings) -> list[Finding]:
+    """Whether each MCP server answers; each is connected, with its own time limit."""
+    from graphflow.errors import GraphflowError
+    from graphflow.tools.mcp.config import server_configs
+    from graphflow.tools.mcp.servers import McpServers
+
+    async def take(*_: object) -> None: ...
+
+    try:
+        servers = McpServers(server_configs(settings), take)
+    except GraphflowError as error:
+        return [("mcp", "error", error.message)]
+    try:
+        await servers.ready()
+        return [_of_server(status) for status in servers.status()]
+    finally:
+        await servers.aclose()
+
+
+def _of_server(status: dict[str, Any]) -> Finding:
+    name = f"{status['name']} ({status['place']})"
+    if status["state"] == "ready":
+        left_out = f"; left out: {'; '.join(status['skipped'])}" if status["skipped"] else ""
+        return "mcp", "warning" if left_out else "ok", f"{name}: {count(status['tools'], 'tool')}{left_out}"
+    return "mcp", "warning", f"{name}: {status['error'] or 'no answer yet; `connectTimeoutMs` limits the wait'}"
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:

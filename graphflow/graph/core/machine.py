@@ -279,6 +279,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     starter: dict[str, Any] | None = None
     """Who asked for this run, and what it may do: `capabilities.Starter`. None: the local person, or a run that began
     before there were capabilities; nothing is held back."""
+    tools: str = ""
+    """Hash of the list of tools of MCP servers that the run was begun with; empty without any."""
     document: str = ""
     """Version hash of the document that the run began under, or was migrated to (E23)."""
     steps: int = 0

@@ -30,6 +30,8 @@ class Input(Tick):
     document: str = ""
     chosen: dict[str, Any] | None = None
     starter: dict[str, Any] | None = None
+    tools: str = ""
+    """Hash of the recorded list of the tools that MCP servers offer to this run; empty without any."""
     large: bool = False
     """It brings so much that reading and storing it would keep the event loop."""
 

@@ -84,6 +84,8 @@ def _on_input(work: UnitOfWork, tick: Input) -> None:
     }
     if tick.chosen or work.before.chosen:
         work.fields["chosen"] = tick.chosen
+    if tick.tools != work.before.tools:
+        work.fields["tools"] = tick.tools
     if work.before.origin:
         work.fields["origin"] = ""
     if tick.starter or work.before.starter:

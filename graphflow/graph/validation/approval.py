@@ -24,7 +24,7 @@ def check_approval(context: ValidationContext) -> None:
         return
     # Kinds say both by optional names: those of a test need not know any tools or people.
     tools = getattr(context.kinds, "tools", None) if isinstance(written, Mapping) else None
-    names = None if tools is None else tools.names()
+    names = None if tools is None else tools.declared()
     context.errors += [*_words(written), *approval_issues(written, context.data.get("tools"), names, _users(context))]
 
 
@@ -48,7 +48,9 @@ def approval_issues(written: Any, own: Any, tools: Collection[str] | None, users
     for name, rule in written.items():
         place = f"/approval/{escape(str(name))}"
         # A misspelt name would silently never ask, so it is an error.
-        if tools is not None and isinstance(name, str) and name != "*" and name not in known:
+        unknown = tools is not None and isinstance(name, str) and name not in {*known, "*"}
+        # Asked again: `tools` may hold names that it does not list, as those of a server that is not connected yet.
+        if unknown and tools is not None and name not in tools:
             yield _issue(place, f"no tool is named {name!r}", choose(name, [*known, "*"]), kind="reference")
         if isinstance(rule, Mapping):
             yield from _rule_issues(rule, place, users)

@@ -102,6 +102,7 @@ def check_request(
             document=plan.digest,
             chosen=chosen,
             starter=request.starter,
+            tools="" if (offered := host.services.get("offered")) is None else offered.digest,
             large=size > LARGE_BYTES,
         )
     except StateError as error:
@@ -171,6 +172,8 @@ async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> Prepare
             await check_turn(runs, new, taking.row)
         # Kept before the first commit names it: after a crash the thread must find its document.
         await host.documents.keep(plan)
+        if (offered := host.services.get("offered")) is not None:
+            await offered.keep(runs.store)
         loaded = await runs.load(taking.row)
         if loaded is not None and (loaded.machine.status == "waiting" or questions_of(loaded.machine)):
             if overdue := overdue_in(loaded.machine, host.clock.now_ms()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from graphflow.graph.definition.types import parse_duration_ms
 from graphflow.graph.engine.ports import Clock, Ids
 from graphflow.id_rule import is_id, unknown_id
 from graphflow.suggestions import choose
+from graphflow.tools.owned_names import server_of
 from graphflow.tools.running.standing_rules import VERDICTS, StandingRule, condition_of
 
 NOTE = "approval_rules"
@@ -33,6 +34,7 @@ class StandingRules:
         clock: for expiry and freshness.
         ids: for new rules.
         tools, agents: the names that a rule may give.
+        fingerprint: of a tool that others describe, None of any other.
     """
 
     def __init__(
@@ -40,9 +42,11 @@ class StandingRules:
         store: Callable[[], Checkpointer],
         clock: Clock,
         ids: Ids,
-        tools: Callable[[], Iterable[str]],
+        tools: Callable[[], Collection[str]],
         agents: Callable[[], Iterable[str]],
+        fingerprint: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
+        self._fingerprint = fingerprint
         self._store, self._clock, self._ids, self._tools, self._agents = store, clock, ids, tools, agents
         self._known: Rules = ()
         self._read_at: float | None = None
@@ -83,7 +87,8 @@ class StandingRules:
         now = self._clock.now_ms()
         rule = StandingRule(
             id=self._ids.new_id(),
-            tool=tool if tool == "*" else _known("tool", tool, self._tools()),
+            tool=tool if tool == "*" or tool in self._tools() else _known("tool", tool, self._tools()),
+            fingerprint=await self._shown(tool, decision),
             decision=_decided(decision),  # type: ignore[arg-type] # one of the words
             args=_checked(args),
             thread_id=thread_id,
@@ -99,6 +104,17 @@ class StandingRules:
             raise unknown_id(thread_id, "thread_id", "")
         await self._change(lambda rules: _with(rules, rule))
         return rule
+
+    async def _shown(self, tool: str, decision: str) -> str | None:
+        """What the tool's description is now: an `allow` holds for what its maker could see, and for no later one."""
+        if decision != "allow" or self._fingerprint is None or not (server := server_of(tool)):
+            return None
+        found = await self._fingerprint(tool)
+        if found is None:
+            raise _wrong(
+                "tool", f"the MCP server {server!r} does not offer {tool!r} now, so nobody can see what to allow"
+            )
+        return found
 
     async def remove(self, rule_id: str) -> bool:
         """Removes a rule; False when there is none of this id."""

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -83,9 +83,10 @@ class Toolbox:
         await self._viewport_folder.refresh()
         await self._tool_folder.refresh()
 
-    async def take_served(self, tools: Sequence[Tool]) -> None:
+    async def take_served(self, tools: Sequence[Tool], unreachable: Mapping[str, str]) -> None:
         """Takes the tools of MCP servers into service, in the place of those that they offered before."""
         self._registered = self._python.overlaid(tools)
+        self._registered.unreachable = unreachable
         folder = self._tool_folder
         self.files = await asyncio.to_thread(
             next_tool_files, self.files, folder.folder, folder.contents, self._registered

@@ -32,6 +32,11 @@ def tools(context: ServiceContext) -> list[dict[str, Any]]:
         # A second refused description of the same name would hide behind the first.
         else:
             others.append({**_missing(refused.name, refused.kind), "invalid": issue})
+    # A server that can't be reached is a line of its own, as its tools are unknown.
+    for server, reason in context.tools.unreachable.items():
+        text = f"the MCP server {server!r} can't be reached: {reason}"
+        issue = {"file": None, "line": None, "column": None, "pointer": f"/mcp/{server}", "message": text}
+        others.append({**_missing(f"mcp:{server}", "backend"), "invalid": issue})
     return sorted([*lines.values(), *others], key=lambda line: str(line["name"]))
 
 

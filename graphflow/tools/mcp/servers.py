@@ -7,7 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from graphflow.graph.definition.checked_document import CheckedDocument
 from graphflow.tools.mcp.config import ServerConfig
+from graphflow.tools.mcp.named import servers_named
+from graphflow.tools.mcp.recorded import Lists, RecordedTools, lists_of
 from graphflow.tools.mcp.server import McpServer
 from graphflow.tools.mcp.tools import tools_of
 from graphflow.tools.port import Tool
@@ -18,14 +21,14 @@ class McpServers:
 
     Args:
         configs: the enabled ones.
-        take: called with all their tools when these are new ones.
+        take: called with all their tools, and why which servers can't be reached, when one of these is new.
         monotonic: seconds of a clock that only goes forward.
     """
 
     def __init__(
         self,
         configs: Mapping[str, ServerConfig],
-        take: Callable[[list[Tool]], Awaitable[None]],
+        take: Callable[[list[Tool], Mapping[str, str]], Awaitable[None]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.by_name = {name: McpServer(config, self._note, monotonic) for name, config in configs.items()}
@@ -49,6 +52,14 @@ class McpServers:
         wanted = self.by_name if names is None else [name for name in names if name in self.by_name]
         await asyncio.gather(*(self.by_name[name].settled() for name in wanted))
         await self._update()
+
+    def recorded(self, checked: CheckedDocument) -> RecordedTools | None:
+        """What the servers that a document names offer now, for the record of its runs; None if it names none."""
+        return lists_of(servers_named(checked, self.by_name), {n: server.tools for n, server in self.by_name.items()})
+
+    def tools(self, lists: Lists) -> list[Tool]:
+        """The tools of such lists; those of servers that are configured no more are left out."""
+        return [tool for name in lists if name in self.by_name for tool in tools_of(self.by_name[name], lists[name])]
 
     def status(self) -> list[dict[str, Any]]:
         """Each server's state, for people: no secret is in it."""
@@ -89,7 +100,9 @@ class McpServers:
     async def _update(self) -> None:
         async with self._lock:
             self._news.clear()
-            now = {name: server.tools for name, server in self.by_name.items()}
+            servers = self.by_name.values()
+            now = [(server.tools, server.error) for server in servers]
             if now != self._taken:
                 self._taken = now
-                await self._take([tool for server in self.by_name.values() for tool in tools_of(server)])
+                unreachable = {server.config.name: server.error for server in servers if server.error is not None}
+                await self._take([tool for server in servers for tool in tools_of(server, server.tools)], unreachable)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
+
+import msgspec
 
 from graphflow.tools.context import ToolContext
 from graphflow.tools.mcp.config import ServerConfig
@@ -56,9 +59,9 @@ class McpBody:
         return result_of(answer.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def tools_of(server: McpServer) -> list[Tool]:
-    """The tools that a server offers now."""
-    return [_tool(server, listed) for listed in server.tools]
+def tools_of(server: McpServer, listed: Iterable[McpTool]) -> list[Tool]:
+    """The tools of a server, as it has described them."""
+    return [_tool(server, each) for each in listed]
 
 
 def _tool(server: McpServer, listed: McpTool) -> Tool:
@@ -72,6 +75,7 @@ def _tool(server: McpServer, listed: McpTool) -> Tool:
         idempotent=idempotent,
         capabilities=config.capabilities,
         timeout_s=config.timeout_s,
+        fingerprint=hashlib.sha256(msgspec.json.encode(listed)).hexdigest(),
     )
 
 

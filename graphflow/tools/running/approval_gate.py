@@ -133,6 +133,7 @@ class ApprovalGate:
             agent_key=policy.agent_key,
             now_ms=ctx.now_ms(),
             taken=taken,
+            fingerprint=tool.fingerprint,
         )
 
 

@@ -40,6 +40,8 @@ class StandingRule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """A rule with neither a thread nor an agent applies everywhere."""
     expires_at: int | None = None
     """Epoch ms; None never."""
+    fingerprint: str | None = None
+    """Of an `allow`: the tool's when the rule was made; the rule is skipped for a tool that is described otherwise now."""
     reason: str | None = None
     """Shown to the model with `deny`."""
     created_at: int
@@ -82,12 +84,14 @@ def fitting_rule(
     agent_key: str | None,
     now_ms: int,
     taken: Mapping[str, Any] | None = None,
+    fingerprint: str | None = None,
 ) -> StandingRule | None:
     """The rule that decides about a call: a `deny` that matches, else the first one that does; None if none matches.
 
     Args:
         taken: the arguments as the tool takes them, converted. A tool takes `"2"` for 2, and a rule about 2 must see it so: a
             `deny` and an `ask` hold if they match either, an `allow` only if it matches both.
+        fingerprint: the tool's.
 
     If a condition can't be evaluated for these arguments, an `allow` is skipped, and a `deny` becomes an `ask` that no
     `allow` overrides.
@@ -98,6 +102,8 @@ def fitting_rule(
         if rule.tool not in (tool, "*") or (rule.expires_at is not None and rule.expires_at <= now_ms):
             continue
         if first is not None and rule.decision != "deny":
+            continue
+        if rule.fingerprint is not None and rule.fingerprint != fingerprint:
             continue
         fits = _fits(rule, arguments)
         if taken is not None and rule.args is not None and fits is not (rule.decision != "allow"):
