@@ -6,6 +6,7 @@ Every answer is the whole envelope, as the model gets it.
 from __future__ import annotations
 
 from graphflow.tools.coding.glob import glob_tool
+from graphflow.tools.coding.grep import grep_tool
 from graphflow.tools.coding.ls import ls_tool
 from graphflow.tools.coding.read import read_tool
 from graphflow.tools.port import Tool
@@ -18,7 +19,7 @@ def coding_tools(workspaces: Workspaces) -> list[Tool]:
     Args:
         workspaces: the workspace of each thread.
     """
-    return [ls_tool(workspaces), glob_tool(workspaces), read_tool(workspaces)]
+    return [ls_tool(workspaces), glob_tool(workspaces), grep_tool(workspaces), read_tool(workspaces)]
 
 
 __all__ = ["coding_tools"]

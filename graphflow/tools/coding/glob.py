@@ -7,7 +7,15 @@ from itertools import islice
 from typing import Any
 
 from graphflow.tools.coding.file_tool import checked_path, coding_tool, existing, in_context, printable
-from graphflow.tools.coding.search_parameters import FOLDER, HIDDEN, IGNORED, counted, file_pattern, normalized
+from graphflow.tools.coding.search_parameters import (
+    FOLDER,
+    HIDDEN,
+    IGNORED,
+    counted,
+    file_pattern,
+    normalized,
+    on_one_line,
+)
 from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
@@ -85,7 +93,7 @@ def _result(paths: list[str], walk: Walk, context: dict[str, Any], *, more: bool
     return ToolResult(
         status="partial" if cut else "success",
         data=data,
-        text="\n".join([" ".join(notes), *paths]),
+        text="\n".join([" ".join(notes), *map(on_one_line, paths)]),
         stats=stats,
         context=context,
     )

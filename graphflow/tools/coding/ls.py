@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphflow.tools.coding.file_tool import PATH, checked_path, coding_tool, existing, in_context, printable, resolved
-from graphflow.tools.coding.search_parameters import HIDDEN, file_pattern
+from graphflow.tools.coding.search_parameters import HIDDEN, file_pattern, on_one_line
 from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult
@@ -80,7 +80,7 @@ def _list(workspace: Workspace, arguments: Mapping[str, Any], ctx: ToolContext) 
         notes.append(f"The listing was stopped after {walk.visited:,} entries ({walk.aborted}); there are more.")
     if cut := more or walk.aborted is not None:
         data["truncated"] = True
-    lines = [printable(entry["name"]) + ("/" if entry["type"] == "dir" else "") for entry in page]
+    lines = [on_one_line(printable(entry["name"])) + ("/" if entry["type"] == "dir" else "") for entry in page]
     return ToolResult(
         status="partial" if cut else "success",
         data=data,

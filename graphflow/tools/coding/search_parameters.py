@@ -57,3 +57,8 @@ def normalized(pattern: str) -> str:
 
 def counted(number: int, singular: str, plural: str) -> str:
     return f"{number:,} {singular if number == 1 else plural}"
+
+
+def on_one_line(name: str) -> str:
+    """A name in a list of names, one in each line."""
+    return name.replace("\n", "\\n").replace("\r", "\\r")

@@ -206,3 +206,18 @@ def _masks(workspace: Workspace | None, roots: Sequence[Path], protected: Protec
     except OverflowError as error:
         raise FileRefused("PERMISSION_DENIED", f"the workspace is too large for a sandbox: {error}") from None
     return [*out, *protected.hidden([*map(Path, SYSTEM_FOLDERS), *roots])]
+
+
+def reading_only(
+    argv: Sequence[str], readable: Sequence[str], machine: Sandboxes = Sandboxes()
+) -> tuple[tuple[str, ...], bool]:
+    """The command line of a program that needs no more than to read these paths, and whether it is confined to them. Blocks.
+
+    Args:
+        argv: a program's path and its arguments.
+        readable: what it may read and execute; relative paths are those of the folder that it is started in.
+        machine: what can confine it; without Landlock the program is not confined.
+    """
+    if not machine.landlock():
+        return (*_launched(None, network=False), *argv), False
+    return (*_launched(readable, network=False), *argv), True

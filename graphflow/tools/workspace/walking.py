@@ -122,6 +122,23 @@ class Walk:
         self._system.close(opened)
         return None
 
+    def facts(self, path: str) -> os.stat_result | None:
+        """The facts of a regular file that `open` would open, as far as its name says; for many files."""
+        folder = path.rpartition("/")[0]
+        if not self._is_allowed(folder) or self._guard.covers(tuple(path.split("/"))):
+            return None
+        try:
+            facts = self._system.facts(path, self._top)
+        except OSError:
+            return None
+        if not stat.S_ISREG(facts.st_mode) or self._guard.knows(facts) or self._is_linked(facts):
+            return None
+        return facts
+
+    def start_handle(self) -> int | None:
+        """A descriptor of the folder where the walk starts, which the caller closes."""
+        return self._open_folder(self.start, FOLDER)
+
     def read(self, path: str, max_bytes: int) -> bytes | None:
         """The first bytes of a regular file; None for whatever may not be read."""
         found = self.open(path)
