@@ -274,14 +274,10 @@ async def test_ripgrep_reads_the_folder_that_is_searched_and_nothing_else(tmp_pa
     tried = " ".join(map(str, (folder.secret, folder.root / "b", "/etc/hostname", "../b", "a")))
     script.write_text(f"#!/bin/sh\nexec cat {tried} >&2\n", encoding="utf-8")
     script.chmod(0o755)
-    walked: list[bytes] = []
-    complain = ripgrep._Reading.complain
+    said: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            ripgrep._Reading, "complain", lambda self, block: (walked.append(block), complain(self, block))[1]
-        )
-        # `/bin/sh` needs what a system's own ripgrep needs.
-        patch.setattr(ripgrep, "reading_only", lambda argv, readable, machine: _with_shell(argv, readable, machine))
+        patch.setattr(ripgrep._Reading, "complain", lambda _, block: said.append(block))
+        patch.setattr(ripgrep, "reading_only", with_a_shell)
         folder.use(Ripgrep(program=lambda: str(script)))
         assert (await folder.grep("foo", path="sub"))["data"]["fallback_reason"] == "rg_failed"
     assert b"".join(said).count(b"Permission denied") == 4
