@@ -276,7 +276,7 @@ async def test_ripgrep_reads_the_folder_that_is_searched_and_nothing_else(tmp_pa
     script.chmod(0o755)
     said: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ripgrep._Reading, "complain", lambda _, block: said.append(block))
+        patch.setattr(ripgrep._Records, "complain", lambda _, block: said.append(block))
         patch.setattr(ripgrep, "reading_only", with_a_shell)
         folder.use(Ripgrep(program=lambda: str(script)))
         assert (await folder.grep("foo", path="sub"))["data"]["fallback_reason"] == "rg_failed"

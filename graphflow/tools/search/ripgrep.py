@@ -123,7 +123,7 @@ class Ripgrep:
             if opened is not None:
                 os.close(opened[0])
         with process:
-            reading = _Reading(walk, rules, query, file)
+            reading = _Records(walk, rules, query, file)
             reading.found.confined = confined
             try:
                 self._read(process, reading, until)
@@ -133,7 +133,7 @@ class Ripgrep:
                     os.killpg(process.pid, 9)
         return reading.outcome(process.returncode)
 
-    def _read(self, process: subprocess.Popen[bytes], reading: _Reading, until: float) -> None:
+    def _read(self, process: subprocess.Popen[bytes], reading: _Records, until: float) -> None:
         with selectors.DefaultSelector() as selector:
             for stream, take in ((process.stdout, reading.take), (process.stderr, reading.complain)):
                 assert stream is not None
@@ -172,7 +172,7 @@ def _arguments(query: LineQuery, *, stdin: bool) -> Iterator[str]:
     yield from ("-e", query.text, "--", "-" if stdin else "./")
 
 
-class _Reading:
+class _Records:
     """What the records of one run say."""
 
     def __init__(self, walk: Walk, rules: IgnoreRules, query: LineQuery, file: str | None) -> None:
