@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestQuery
-from graphflow.json_data import unreadable
+from graphflow.json_data import deeper_than, unreadable, values_in
 from graphflow.runtime.run_request import RunRequest
 from graphflow.server.envelope import fields_of, invalid, shown
 
@@ -390,7 +390,7 @@ def parse(model: type[M], data: bytes) -> M:
     if not isinstance(value, dict):
         raise invalid({"body": f"must be a JSON object, not {shown(value)}"})
     # Checked before pydantic and every later reader, which recurse.
-    if too_deep(value):
+    if deeper_than(value, DEPTH):
         raise invalid({"body": f"nested deeper than {DEPTH} levels"})
     if (twice := repeated_key(data)) is not None:
         raise invalid({twice: "given twice in one object; keep one of them"})
@@ -426,26 +426,6 @@ def _refuse_unknown(model: type[JsonBody], value: dict[str, Any]) -> None:
         raise invalid({**first, "body": f"has {len(unknown):,} unknown fields; these are the first 20"})
 
 
-def values_in(data: bytes, most: int) -> int:
-    """About how many values a JSON text has; counting ends once they are more than `most`.
-
-    Each count is one pass in C, which takes a few milliseconds: what is refused was never read.
-    """
-    count = _separators(data)
-    if count <= most:
-        return count
-    # Some of these may stand in texts: those are taken out.
-    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
-    # An entry has a name and a value, each of which may be a text.
-    if (texts := plain.count(b'"') // 2) > 2 * most:
-        return texts // 2
-    return _separators(b"".join(plain.split(b'"')[::2]))
-
-
-def _separators(data: bytes) -> int:
-    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
-
-
 def repeated_key(data: bytes) -> str | None:
     """A key that one of the objects of this JSON text has twice, or None.
 
@@ -465,11 +445,3 @@ def repeated_key(data: bytes) -> str | None:
     # The text is known to be valid and not deep. Numbers stay text: Python refuses integers of very many digits.
     json.loads(data, object_pairs_hook=check, parse_int=str, parse_float=str)
     return found[0] if found else None
-
-
-def too_deep(value: Any, depth: int = DEPTH) -> bool:
-    """Whether lists and objects are nested deeper than `depth`."""
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return depth == 0 or any(too_deep(item, depth - 1) for item in inner)

@@ -159,6 +159,16 @@ BODIES: dict[str, Any] = {
     "many keys": {"agentKey": "chain", "message": "go", "params": {f"k{n}": n for n in range(BIG // 40)}},
     "broken JSON": '{"agentKey": "' + "\\u" * (BIG // 4),
     "no object": [0] * (BIG // 4),
+    "a long integer": '{"agentKey": "chain", "message": "x", "params": {"n": ' + "9" * BIG + "}}",
+    "a long fraction": '{"agentKey": "chain", "message": "x", "params": {"n": 0.' + "9" * BIG + "e}}",
+    "many wide integers": '{"agentKey": "chain", "message": "x", "params": {"n": ['
+    + "9" * 40
+    + ("," + "9" * 40) * (BIG // 50)
+    + "]}}",
+    "many long integers": '{"agentKey": "chain", "message": "x", "params": {"n": ['
+    + "9" * 4_200
+    + ("," + "9" * 4_200) * (BIG // 5_000)
+    + "]}}",
 }
 
 

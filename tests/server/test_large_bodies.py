@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphflow.server.bodies import values_in
+from graphflow.json_data import values_in
 from tests.server.conftest import serving
 from tests.service.conftest import make_application
 
@@ -23,6 +23,8 @@ MOST = 1_000
         ({"text": "a, b [c] {d}, " * 500}, 2),
         ({"text": '\\", "\\\\' * 500, "more": ","}, 3),
         ({",": ["[[[["] * 40}, 42),
+        ({"text": "9" * 800}, 2),
+        ([int("9" * 40)] * 10, 11 + 10 * 6),
     ],
 )
 def test_values_are_counted_and_not_what_stands_in_texts(value: Any, count: int) -> None:

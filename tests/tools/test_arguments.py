@@ -64,6 +64,9 @@ def test_a_json_string_that_holds_json_is_read_twice():
         ('"just words"', "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ('"\ud800"', "not valid JSON"),
+        ('{"a": ' + "[" * 90 + "]" * 90 + "}", "nested deeper than 90 levels"),
+        ('{"a": [' + "1," * 250_000 + "1]}", "more than 250,000 values"),
+        ('{"a": [' + ("9" * 4_000 + ",") * 200 + "1]}", "more than 250,000 values"),
     ],
 )
 def test_what_is_no_object_is_refused_and_never_repaired(text: str, words: str):

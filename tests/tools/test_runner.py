@@ -105,6 +105,22 @@ async def test_whatever_is_wrong_with_a_call_is_an_error_result(name: str, argum
     assert_envelope(to_envelope(result))
 
 
+@pytest.mark.parametrize("effects", ["read", "write"])
+@pytest.mark.parametrize("levels", [91, 300, 5_000])
+async def test_a_result_that_is_too_deep_to_be_kept_is_an_error_result(effects: Any, levels: int):
+    @tool(effects=effects)
+    async def give() -> Any:
+        """Gives."""
+        given: Any = {}
+        for _ in range(levels):
+            given = {"in": given}
+        return given
+
+    result = await runner_of(give).run(call("give", {}), FakeContext())
+    assert code_of(result) == "EXECUTION_ERROR"
+    assert_envelope(to_envelope(result))
+
+
 async def test_a_tool_that_the_agent_does_not_have_is_unknown_to_it():
     result = await runner_of(echo, send).run(
         call("send", {"to": "a"}), FakeContext(), policy=CallPolicy(tools=("echo",))

@@ -13,10 +13,10 @@ from graphflow.capabilities import By, person_of
 from graphflow.checkpoints import codec
 from graphflow.errors import AnswerRefused, CodecError, LimitExceeded, check_size
 from graphflow.excerpts import excerpt_of
-from graphflow.graph.core.immutable import ATOMS
 from graphflow.graph.core.machine import WAITS, Interrupt, Machine
 from graphflow.graph.definition.json_schema import compile_schema
 from graphflow.graph.definition.types import show
+from graphflow.json_data import deeper_than
 from graphflow.runtime.approvers import check_approver, known_ids, signed
 
 INTERRUPT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\.\d+")
@@ -128,7 +128,7 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None,
         )
     except LimitExceeded as error:
         raise AnswerRefused(error.message, code=error.code, interruptId=interrupt_id, **error.detail) from None
-    if _deeper(value, MAX_DEPTH):
+    if deeper_than(value, MAX_DEPTH):
         raise _invalid(interrupt, f"it has more than {MAX_DEPTH} levels of lists and objects")
     if (allowed := DECISIONS.get(interrupt.kind)) is not None:
         _check_decision(interrupt, value, allowed)
@@ -143,24 +143,6 @@ def check_answer(machine: Machine, interrupt_id: str, value: Any, by: By = None,
     decision = value["decision"] if allowed is not None else "answered"
     taken = value if checker is None else checker.taken(value)
     return Answer(interrupt_id, signed(interrupt, taken, person_of(by)), decision)
-
-
-def _deeper(value: Any, limit: int) -> bool:
-    """Whether lists and objects lie in each other in more than `limit` levels."""
-    # Level by level, without recursion: the answer comes from outside and may be nested deeper than Python's stack.
-    level = [value]
-    for _ in range(limit + 1):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, list | tuple):
-                inner += () if ATOMS.issuperset(map(type, item)) else item
-            elif isinstance(item, Mapping):
-                values = item.values()
-                inner += () if ATOMS.issuperset(map(type, values)) else values
-        if not inner:
-            return False
-        level = inner
-    return True
 
 
 def _check_decision(interrupt: Interrupt, value: Any, allowed: tuple[str, ...]) -> None:

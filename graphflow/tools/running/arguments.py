@@ -11,10 +11,17 @@ from typing import Any
 
 import msgspec
 
+from graphflow.json_data import deeper_than, values_in
 from graphflow.masking import mask_text
 from graphflow.messages import HumanMessage, ToolMessage
 from graphflow.tools.result import ArgumentsRefused, ToolResult
 
+MAX_DEPTH = 90
+"""Levels of lists and objects in arguments and results: what is stored has 100 (`codec.MAX_DEPTH`), and records add to them."""
+MAX_VALUES = 250_000
+"""As many as a request body has by default."""
+INLINE_CHARS = 64 * 1024
+"""A text of so many has not enough values to count."""
 _JSON_WORDS = {
     dict: "an object",
     list: "a list",
@@ -32,7 +39,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     parse is never repaired: half a call must not run.
 
     Raises:
-        ArgumentsRefused: the text is not JSON, or not an object.
+        ArgumentsRefused: the text is not JSON, or not an object; or it is nested too deeply, or has too many values.
     """
     value = _decode(text)
     # Some models encode their arguments twice.
@@ -44,6 +51,8 @@ def parse_arguments(text: str) -> dict[str, Any]:
         raise ArgumentsRefused(
             [f"the arguments are {_JSON_WORDS[type(value)]}, {_excerpt(text)}; expected a JSON object"]
         )
+    if deeper_than(value, MAX_DEPTH):
+        raise ArgumentsRefused([f"the arguments are nested deeper than {MAX_DEPTH} levels; send flatter ones"])
     return value
 
 
@@ -59,6 +68,8 @@ def _decode(text: str) -> Any:
     if not text.strip():
         return None
     try:
+        if len(text) > INLINE_CHARS and values_in(text.encode(), MAX_VALUES) > MAX_VALUES:
+            raise ArgumentsRefused([f"the arguments have more than {MAX_VALUES:,} values; send fewer"])
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ArgumentsRefused([f"the arguments are not valid JSON ({error}): {_excerpt(text)}"]) from None

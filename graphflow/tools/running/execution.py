@@ -12,6 +12,7 @@ import msgspec
 
 from graphflow.capabilities import Starter, askers
 from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError, described
+from graphflow.json_data import deeper_than
 from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
@@ -19,6 +20,7 @@ from graphflow.tools.envelope import json_text, split_parts, wrap
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
+from graphflow.tools.running.arguments import MAX_DEPTH
 from graphflow.tools.running.circuit_breaker import BREAKING_CODES, CircuitBreaker
 from graphflow.tools.running.output_bound import bounded
 
@@ -99,6 +101,11 @@ class CallExecution:
             result = wrap(value, legacy=self._legacy, tool=tool.name)
             if type(value) is not str:  # objects of the user's classes are measured as what they become
                 result = bounded(result, self._max_bytes, tool.name)
+            if deeper_than(result.data, MAX_DEPTH):  # what can't be stored; the call itself may have acted
+                rule = f"its result is nested deeper than {MAX_DEPTH} levels and can't be kept"
+                return failed(
+                    "EXECUTION_ERROR", f"{tool.name} has run, but {rule}.", "Go on without it, or ask for less."
+                )
             return msgspec.structs.replace(result, parts=(*result.parts, *parts)) if parts else result
         # The engine's own errors end the node; a model could only misread them as the tool's.
         except (StoreError, BudgetExceeded, Terminated):
