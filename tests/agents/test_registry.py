@@ -220,6 +220,7 @@ def test_a_reference_to_an_agent_that_does_not_exist_is_an_error(folder, registr
     ("key", "message", "hint"),
     [
         ("inner", "graph 'inner' has errors of its own", "correct that document first"),
+        ("inner@7", "graph 'inner' has errors of its own", "correct that document first"),
         ("fine@7", "graph 'fine' has no version '7'", "write 'fine' for its newest version"),
         ("inne", "no graph is named 'inne'", "one of fine, inner, outer"),
     ],
@@ -230,7 +231,8 @@ def test_a_graph_that_can_not_be_taken_is_reported_with_the_reason(folder, key, 
         folder, kinds=lambda agents: NodeKinds(agents=agents), providers=PROVIDERS, tools=lambda: TOOLS
     )
     write(folder, "inner", plain(temprature=1))
-    write(folder, "fine", plain())
+    asking = {"ask": {"message": "Well?"}, "next": "end"}
+    write(folder, "fine", {"graphflow": "1", "start": "ask", "nodes": {"ask": asking}})
     write(folder, "outer", calling(key))
     registry.reload()
     (issue,) = next(refused for refused in registry.invalid() if refused.key == "outer").errors

@@ -135,7 +135,7 @@ class _Compiler:
             key, pointer = waiting.popitem()
             data = self._kinds.graph(key)
             if data is None:
-                context.issue(pointer, *_absent(key, _keys(self._kinds), "agent"))
+                context.issue(pointer, *_absent(key, self._kinds, "agent"))
                 continue
             inner = self._nested(tries=False)
             looked_at.add(key)
@@ -165,7 +165,7 @@ class _Compiler:
             return None
         data = self._kinds.graph(key)
         if data is None:
-            context.issue(pointer, *_absent(key, _keys(self._kinds)))
+            context.issue(pointer, *_absent(key, self._kinds))
             return None
         found = self._known.get(key)
         if found is None:
@@ -257,13 +257,15 @@ def _within(what: str, key: str, pointer: str, error: DefinitionError) -> Iterat
         yield replace(issue, pointer=pointer, message=message, file=None, line=None, column=None)
 
 
-def _absent(key: str, known: list[str], what: str = "graph") -> tuple[str, str]:
+def _absent(key: str, kinds: Kinds, what: str = "graph") -> tuple[str, str]:
     """Why a graph or agent can't be taken, and the next step."""
     name, _, version = key.partition("@")
+    known = _keys(kinds)
     if name not in known:
         none = f"{'an agent' if what == 'agent' else 'a graph'}'s key is its file name under graphs/, without .json"
         return f"no {what} is named {key!r}", choose(key, known, none=none)
-    if version:
+    # A broken document has no version at all.
+    if version and kinds.graph(name) is not None:
         return f"{what} {name!r} has no version {version!r}", f"write {name!r} for its newest version"
     return (
         f"{what} {name!r} has errors of its own",
