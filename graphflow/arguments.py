@@ -290,6 +290,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "Clock": ValueKind("a clock", _has("now_ms", "monotonic")),
     "Ids": ValueKind("a source of ids", _has("new_id", "random")),
     "Settings": ValueKind("settings", _has("agents", "store", "tools")),
+    "Bounds": ValueKind("a Bounds", _has("value_bytes", "document_bytes")),
     "Thread": ValueKind("a Thread", _has("history", "id")),
 }
 _HINTS = {
@@ -298,6 +299,7 @@ _HINTS = {
         "give an object, such as graphflow.testing.ScriptedModel(…); the name of a model stands in the document, with its"
         ' provider: {"providerKey": "openai", "model": "gpt-6-luna"}'
     ),
+    "a Bounds": "write graphflow.Bounds(NAME=NUMBER), or leave it out for the defaults",
     "True or False": "write True or False",
     "settings": "give graphflow.settings.load_settings(), or leave it out",
 }

@@ -50,6 +50,26 @@ def encode_json(value: Any) -> bytes:
         return json.dumps(_Teller().told(value), separators=(",", ":")).encode()
 
 
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+        return plain(value)
+    raise TypeError(f"it holds a value of type {type(value).__module__}.{type(value).__qualname__}")
+
+
+_encode_strictly = msgspec.json.Encoder(enc_hook=_listed).encode
+
+
+def json_misfit(value: Any) -> str | None:
+    """Why JSON has no form for a value; `encode_json` would tell it by its text."""
+    try:
+        _encode_strictly(value)
+    except TypeError as error:
+        return str(error)
+    except (OverflowError, RecursionError, UnicodeEncodeError):  # has a form, see `encode_json`
+        pass
+    return None
+
+
 def decode_json(data: bytes) -> Any:
     """What `encode_json` was given, half characters too."""
     try:

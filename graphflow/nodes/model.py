@@ -144,7 +144,7 @@ def asked_messages(ctx: NodeRun, messages: Any, call: str) -> list[Message]:
         NodeFailed: `validation`: one of them is none.
     """
     if isinstance(messages, str):
-        return [HumanMessage(content=messages)]
+        messages = [HumanMessage(content=messages)]
     wanted = 'give a text, or a list of messages such as HumanMessage("…") or {"role": "user", "content": "…"}'
     if not isinstance(messages, Iterable) or isinstance(messages, bytes | Mapping):
         raise NodeFailed(
@@ -160,12 +160,12 @@ def asked_messages(ctx: NodeRun, messages: Any, call: str) -> list[Message]:
             continue
         if isinstance(message, Mapping):
             try:
-                given[place] = from_wire(message, stored)
-                continue
+                given[place] = message = from_wire(message, stored)
+                wrong = _halved_in(message)
             except ValueError as error:
-                wrong: str | None = str(error)
+                wrong = str(error)
         elif isinstance(message, MESSAGE_TYPES):
-            wrong = misfit(message)
+            wrong = misfit(message) or _halved_in(message)
         else:
             wrong = f"{excerpt_of(message)} is no message"
         if wrong is not None:
@@ -173,6 +173,26 @@ def asked_messages(ctx: NodeRun, messages: Any, call: str) -> list[Message]:
                 f"node {ctx.node!r} calls {call} with messages[{place}]: {wrong}; {wanted}", code="validation"
             )
     return given
+
+
+def _halved(value: Any) -> str | None:
+    """What is wrong with a value that holds half of a character: no provider takes it."""
+    try:
+        msgspec.json.encode(value, enc_hook=str)
+    except UnicodeEncodeError as error:
+        return (
+            f"{excerpt_of(error.object, 40)} has half of a character, {error.object[error.start]!a}: leave it out, or write"
+            " text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+        )
+    except (TypeError, OverflowError, RecursionError):  # what else is wrong with it is told where it is read
+        pass
+    return None
+
+
+def _halved_in(message: Message) -> str | None:
+    # Its bytes are not looked through.
+    said = (message.reasoning, message.tool_calls) if isinstance(message, AIMessage) else None
+    return _halved([message.text, said])
 
 
 def open_model(ctx: NodeRun, provider_key: str | None, model: str | None) -> ChatModel:
@@ -262,6 +282,14 @@ async def call_model(
     request, plain = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
     ctx.offered = (ctx.offered or frozenset()) | offered.keys()
+    for name, value in {
+        "provider_key": provider_key,
+        "model": model,
+        "options": options,
+        "schema": form.schema,
+    }.items():
+        if (wrong := _halved(value)) is not None:
+            raise NodeFailed(f"node {ctx.node!r} calls ctx.call_model with {name}={wrong}", code="validation")
     given = defaults_of(ctx, document, options)
     chosen = options_of({"schema": form.schema}, given, bool(offered), False)
     shown = ctx.speaks if stream is None else stream

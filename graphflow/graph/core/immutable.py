@@ -413,5 +413,11 @@ def copied(table: MutableMapping[int, V]) -> MutableMapping[int, V]:
 def digest_of(value: Any) -> str:
     """A short digest of JSON-like data, the same for equal data."""
     # Key order must not matter: a digest from before a crash is compared with one made after it.
-    data = msgspec.json.encode(thaw(value), enc_hook=repr, order="deterministic")
+    plain = thaw(value)
+    try:
+        data = msgspec.json.encode(plain, enc_hook=repr, order="deterministic")
+    except UnicodeEncodeError:  # half of a character, which a state may hold
+        import json  # for these alone
+
+        data = json.dumps(msgspec.to_builtins(plain, enc_hook=repr), sort_keys=True).encode()
     return hashlib.blake2b(data, digest_size=12).hexdigest()

@@ -62,6 +62,9 @@ def add_user_message(
     )
     query = given.get("query") if isinstance(given, Mapping) else None
     if isinstance(query, str):
-        more.append(HumanMessage(content=query, references=tuple(given.get("references") or ())))
+        references = given.get("references")
+        # A document whose own schema says otherwise may hold anything under this name.
+        listed = tuple(references) if isinstance(references, list | tuple) else ()
+        more.append(HumanMessage(content=query, references=listed))
     if more:
         update.logs["messages"] = [*update.logs.get("messages", ()), *(("+", message) for message in more)]

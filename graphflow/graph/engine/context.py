@@ -14,7 +14,9 @@ from graphflow.graph.core.immutable import digest_of
 from graphflow.graph.core.machine import Frame
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.light_event import DONE, MaybeReady
+from graphflow.graph.engine.operation_keys import must_await
 from graphflow.graph.engine.run import Run
+from graphflow.json_data import json_misfit
 from graphflow.messages import AIMessage
 
 T = TypeVar("T")
@@ -137,7 +139,7 @@ class Context:
         key: str | None = None, provider_key: str | None = None, model: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any: ...  # fmt: skip
-    @checked
+    @must_await()
     async def call_model(
         self,
         messages: Asked,
@@ -288,9 +290,19 @@ class Context:
         return text
 
     def emit(self, data: Any) -> MaybeReady:
-        """Sends `node.progress` with any JSON-like data."""
+        """Sends `node.progress` with any JSON-like data.
+
+        Raises:
+            NodeFailed: `validation`: it holds what JSON has no form for.
+        """
         if not self.alive:
             self.refuse_when_over()
+        if (wrong := json_misfit(data)) is not None:
+            raise NodeFailed(
+                f"node {self.node!r} calls ctx.emit, and {wrong}; give plain data: text, numbers, true and false, None,"
+                " lists and mappings of them",
+                code="validation",
+            )
         self._run.events.emit(NodeProgress(node_run_id=self.node_run_id, data=data))
         return self._room()
 

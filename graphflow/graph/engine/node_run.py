@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from graphflow.arguments import checked
 from graphflow.errors import CodecError, NodeFailed
 from graphflow.graph.core.immutable import State, digest_of, freeze, thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Operation
@@ -25,7 +24,7 @@ from graphflow.graph.engine import outcomes
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
 from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context
-from graphflow.graph.engine.operation_keys import OperationKeys
+from graphflow.graph.engine.operation_keys import OperationKeys, must_await
 from graphflow.graph.engine.outcomes import Deciders
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import ACTS_AROUND, NodeRunOver, Suspended, is_cut_off, is_suspension
@@ -43,14 +42,14 @@ class NodeRun(UsageMeter):
     """
 
     __slots__ = (
-        "_keys", "_waiters", "acts", "finish_reason", "left", "limit", "node_run_id", "partial", "plan_node", "started",
+        "_waiters", "acts", "finish_reason", "left", "limit", "node_run_id", "operation_keys", "partial", "plan_node", "started",
         "state",
     )  # fmt: skip
 
     def __init__(self, run: Run, waiters: AnswerWaiters, frame: Frame, plan_node: PlanNode, node_run_id: str) -> None:
         self._run, self._waiters, self.memory = run, waiters, run.memory
         self._blocks: Blocks | None = None
-        self._keys: OperationKeys | None = None
+        self.operation_keys: OperationKeys | None = None
         self.frame, self._begun, self.plan_node = frame.number, frame, plan_node
         self.node: str = plan_node.name
         self.visit: int = frame.visit
@@ -191,9 +190,9 @@ class NodeRun(UsageMeter):
     @property
     def keys(self) -> OperationKeys:
         """The keys of this attempt; most nodes record nothing and have none."""
-        if self._keys is None:
-            self._keys = OperationKeys()
-        return self._keys
+        if self.operation_keys is None:
+            self.operation_keys = OperationKeys()
+        return self.operation_keys
 
     def call_key(self, call_id: str) -> str:
         return self.keys.of_call(call_id)
@@ -216,7 +215,7 @@ class NodeRun(UsageMeter):
             return True
         return bool(machine.interrupts) and self._waiters.find(self.frame, key) is not None
 
-    @checked(shows=Context.step)
+    @must_await(shows=Context.step)
     async def step(
         self,
         name: str | None,
@@ -437,7 +436,7 @@ class NodeRun(UsageMeter):
             run.feed(self._tick(NodeAsked, frame=self.frame, interrupt=interrupt))
         raise Suspended
 
-    @checked(shows=Context.ask)
+    @must_await(shows=Context.ask)
     async def ask(
         self,
         message: str,

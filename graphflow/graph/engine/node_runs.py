@@ -227,8 +227,10 @@ class NodeRuns:
         """The tick of a node that gave `out`.
 
         Raises:
-            NodeFailed: a `node:` function returned something that is not an update.
+            NodeFailed: a `node:` function returned something that is not an update, or did not await what it called.
         """
+        if (keys := ctx.operation_keys) is not None:
+            keys.refuse_unawaited(node.name)
         updates, goto = None, None
         if node.returns_updates:
             if type(out) is Goto:

@@ -168,6 +168,38 @@ def budget_limits(budget: Mapping[str, Any] | None) -> dict[str, Any]:
     return limits_of(msgspec.convert(given, Budget))
 
 
+_REFERENCE_FIELDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    "id": ("text or a whole number", (str, int)),
+    **dict.fromkeys(("url", "name", "type", "mimeType", "sha256"), ("text", (str,))),
+    "sizeBytes": ("a whole number", (int,)),
+}
+
+
+def check_references(references: Any, schema: Mapping[str, Any]) -> None:
+    """The `references` of an input: files and pages, as the message of the user will have them.
+
+    Raises:
+        GraphflowError: `invalid_input`, naming the entry.
+    """
+    if "references" in (schema.get("properties") or {}):
+        return  # the document says itself what they are
+    wanted = 'as in [{"url": "https://example.org/a.pdf"}] or [{"id": "UPLOAD"}]'
+    if not isinstance(references, list | tuple):
+        raise _wrong("references", f"a list of files and pages, {wanted}, not {show(references)}")
+    for place, reference in enumerate(references):
+        at = f"references[{place}]"
+        if isinstance(reference, str):
+            continue
+        if not isinstance(reference, Mapping):
+            raise _wrong("references", f"{at} is {show(reference)}; it is text or an object, {wanted}")
+        for name, (words, kinds) in _REFERENCE_FIELDS.items():
+            value = reference.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+                raise _wrong("references", f"{at}.{name} is {show(value)}; it is {words}, {wanted}")
+        if reference.get("id") is None and reference.get("url") is None:
+            raise _wrong("references", f"{at} is {show(reference)}; it needs an `id` or a `url`, {wanted}")
+
+
 def _wrong(field: str, rule: str) -> GraphflowError:
     return GraphflowError(f"{field}: {rule}", code="invalid_input", fields={field: rule})
 
