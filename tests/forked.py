@@ -207,6 +207,8 @@ class _Origin:
 
     def _become(self, given: list[int], wanted: dict[str, Any]) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # A shell starts what runs in its background with this one ignored, and a child inherits that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         self._line.close()
         for status in self._children.values():
