@@ -18,7 +18,7 @@ from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.definition.json_schema import check_schema
 from graphflow.graph.engine.context import Asked
 from graphflow.graph.engine.node_run import NodeRun
-from graphflow.graph.typed_state.answers import answer_form
+from graphflow.graph.typed_state.answers import AnswerForm, answer_form
 from graphflow.messages import MESSAGE_TYPES, AIMessage, HumanMessage, Message, from_wire, misfit, to_wire
 from graphflow.models.chat_model import ChatModel, WrappedModel
 from graphflow.models.deltas import Delta, FallbackDelta, Finish, ToolCallDelta
@@ -254,6 +254,23 @@ class CountedModel(WrappedModel):
             ctx.forget_charge(key)
 
 
+def _form_of_answer(ctx: NodeRun, schema: Mapping[str, Any] | type[Any] | None) -> AnswerForm:
+    form = answer_form(schema, ctx.node, "call_model")
+    if form.schema is not None and form.schema.get("type", "object") != "object":
+        raise NodeFailed(
+            f"node {ctx.node!r} calls ctx.call_model with a schema of type {form.schema['type']!r}; the answer is an object:"
+            ' write {"type": "object", "properties": {…}}',
+            code="validation",
+        )
+    return form
+
+
+def _refuse_halves(ctx: NodeRun, **given: Any) -> None:
+    for name, value in given.items():
+        if (wrong := _halved(value)) is not None:
+            raise NodeFailed(f"node {ctx.node!r} calls ctx.call_model with {name}={wrong}", code="validation")
+
+
 async def call_model(
     ctx: NodeRun,
     messages: Asked,
@@ -268,13 +285,7 @@ async def call_model(
 ) -> Any:
     """See `Context.call_model`."""
     ctx.refuse_when_over()
-    form = answer_form(schema, ctx.node, "call_model")
-    if form.schema is not None and form.schema.get("type", "object") != "object":
-        raise NodeFailed(
-            f"node {ctx.node!r} calls ctx.call_model with a schema of type {form.schema['type']!r}; the answer is an object:"
-            ' write {"type": "object", "properties": {…}}',
-            code="validation",
-        )
+    form = _form_of_answer(ctx, schema)
     document = ctx.document
     if provider_key is None:
         provider_key, model = model_of(ctx, document, {} if model is None else {"model": model})
@@ -282,14 +293,7 @@ async def call_model(
     request, plain = messages_of({"messages": asked}, ctx, (), ())
     offered = {tool.name: tool for tool in map(partial(_tool, ctx), tools)}
     ctx.offered = (ctx.offered or frozenset()) | offered.keys()
-    for name, value in {
-        "provider_key": provider_key,
-        "model": model,
-        "options": options,
-        "schema": form.schema,
-    }.items():
-        if (wrong := _halved(value)) is not None:
-            raise NodeFailed(f"node {ctx.node!r} calls ctx.call_model with {name}={wrong}", code="validation")
+    _refuse_halves(ctx, provider_key=provider_key, model=model, options=options, schema=form.schema)
     given = defaults_of(ctx, document, options)
     chosen = options_of({"schema": form.schema}, given, bool(offered), False)
     shown = ctx.speaks if stream is None else stream

@@ -37,6 +37,8 @@ def checked_input(plan: Plan, given: Any) -> Any:
             code="invalid_input",
             errors=[issue.as_dict() for issue in issues],
         )
+    if isinstance(given, Mapping) and given.get("references"):
+        check_references(given["references"], plan.input_schema)
     return checker.taken(given)
 
 

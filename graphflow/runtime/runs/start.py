@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -34,7 +33,6 @@ from graphflow.runtime.runs.preconditions import (
     budget_limits,
     check_breakpoints,
     check_outcomes,
-    check_references,
     check_state,
     checked_input,
     overdue_in,
@@ -75,8 +73,6 @@ def check_request(
     if (size := size_of(given, most)) > most:
         check_size(given, plan.bounds, "the input")
     given = checked_input(plan, given)
-    if isinstance(given, Mapping) and given.get("references"):
-        check_references(given["references"], plan.input_schema)
     for name, more in (("params", request.params), ("variables", request.variables)):
         if more:
             size += check_size(more, plan.bounds, f"what the run has as `{name}`")
