@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphflow.errors import GraphflowError
+from graphflow.tools.input_needed import InputGiven, Question
+
+
+async def _nobody(question: Question, number: int) -> Any:
+    raise GraphflowError(f"nobody can be asked here: {question.message}", code="invalid_input")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +30,11 @@ class ToolContext:
     """Milliseconds since the epoch, from the run's clock: the only clock a tool should read."""
     progress: Callable[[Any], Awaitable[None]]
     """Sends a JSON-able value as `tool.progress`."""
+    ask: Callable[[Question, int], Awaitable[Any]] = _nobody
+    """A person's answer to the question with this number of the call. The call's time limit pauses meanwhile; it may leave
+    by a signal that is no `Exception`, and the tool is run again from its beginning after the answer."""
+    given: InputGiven | None = None
+    """The answers for a tool that returned `InputNeeded`."""
     document: Any = None
     """The document of the agent whose model made the call (`GraphDefinition`); None outside any node."""
     agent_key: str | None = None

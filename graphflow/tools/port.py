@@ -110,6 +110,8 @@ class Tool:
     """None: the runner's default."""
     version: str | None = None
     """Declared by the author; enters the hash of documents that use the tool (E23)."""
+    asks: bool = False
+    """Whether a call may return `InputNeeded`: it goes on after people have answered."""
     fingerprint: str | None = None
     """Of a tool that others describe: changes with its description and schema. A standing `allow` holds for one of them only."""
     whole_envelope: bool = False

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from graphflow.errors import described
 from graphflow.tools.mcp.config import ServerConfig
+from graphflow.tools.mcp.elicitation import CannotAsk, OpenCalls
 from graphflow.tools.mcp.listing import McpTool, read_tools
 from graphflow.tools.mcp.sdk import sdk
 from graphflow.tools.mcp.transport import StderrTail, opened
@@ -53,6 +54,7 @@ class McpServer:
         self.skipped: tuple[str, ...] = ()
         """Why tools of its list are left out."""
         self.protocol: str | None = None
+        self.calls = OpenCalls(config.name)
         self._changed, self._monotonic = changed, monotonic
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -129,7 +131,21 @@ class McpServer:
         mcp = sdk()
         transport = opened(self.config, stderr, self._end, self._skip)
         info = mcp.types.Implementation(name="graphflow", version="1")
-        return mcp.Client(transport, message_handler=self._notified, client_info=info, cache=None)
+        return mcp.Client(
+            transport,
+            message_handler=self._notified,
+            elicitation_callback=self._asked,
+            client_info=info,
+            cache=None,
+        )
+
+    async def _asked(self, _context: Any, params: Any) -> Any:
+        types = sdk().types
+        try:
+            given = await self.calls.asked(params.model_dump(mode="json", by_alias=True, exclude_none=True))
+        except CannotAsk as error:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+        return types.ElicitResult(**given)
 
     async def _keep(self, client: Any) -> None:
         """Waits for the end, and lists the tools again when the server says that they have changed."""

@@ -9,7 +9,9 @@ from typing import Any, cast
 import msgspec
 
 from graphflow.tools.context import ToolContext
+from graphflow.tools.input_needed import InputNeeded
 from graphflow.tools.mcp.config import ServerConfig
+from graphflow.tools.mcp.elicitation import CannotAsk, needed, responses
 from graphflow.tools.mcp.listing import McpTool
 from graphflow.tools.mcp.results import result_of
 from graphflow.tools.mcp.sdk import sdk
@@ -34,8 +36,8 @@ class McpBody:
     def prepare(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._signature.prepare(arguments)
 
-    async def run(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        """The server's result; what it refuses, and a server that is not there, are error results.
+    async def run(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult | InputNeeded:
+        """The server's result, or what it asks people; what it refuses, and a server that is not there, are error results.
 
         Raises:
             ConnectionError: the connection was lost while the call ran, and it may have taken effect.
@@ -46,7 +48,16 @@ class McpBody:
             await ctx.progress({name: value for name, value in facts.items() if value is not None})
 
         async def act(client: Any) -> Any:
-            return await client.session.call_tool(self.listed.name, dict(arguments), progress_callback=progress)
+            given: dict[str, Any] = {}
+            if ctx.given is not None:
+                types = sdk().types
+                made = responses(ctx.given.memo, ctx.given.answers)
+                given["input_responses"] = {key: types.ElicitResult(**value) for key, value in made.items()}
+                given["request_state"] = ctx.given.memo.get("state")
+            sent = client.session.call_tool(
+                self.listed.name, dict(arguments), progress_callback=progress, allow_input_required=True, **given
+            )
+            return await self.server.calls.run(sent, ctx, repeatable=self._repeatable)
 
         config = self.server.config
         try:
@@ -56,7 +67,13 @@ class McpBody:
         except sdk().MCPError as error:
             words = config.masked(str(error))
             return failed("EXECUTION_ERROR", f"the MCP server {config.name!r} refuses the call: {words}")
-        return result_of(answer.model_dump(mode="json", by_alias=True, exclude_none=True))
+        raw = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if raw.get("resultType") != "input_required":
+            return result_of(raw)
+        try:
+            return needed(config.name, raw)
+        except CannotAsk as error:
+            return failed("EXECUTION_ERROR", f"the MCP server {config.name!r} asks for what it can't get: {error}")
 
 
 def tools_of(server: McpServer, listed: Iterable[McpTool]) -> list[Tool]:
@@ -75,6 +92,7 @@ def _tool(server: McpServer, listed: McpTool) -> Tool:
         idempotent=idempotent,
         capabilities=config.capabilities,
         timeout_s=config.timeout_s,
+        asks=True,
         fingerprint=hashlib.sha256(msgspec.json.encode(listed)).hexdigest(),
     )
 

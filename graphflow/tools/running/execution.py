@@ -12,11 +12,13 @@ import msgspec
 
 from graphflow.capabilities import Starter, askers
 from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError, described
+from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import deeper_than
 from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.envelope import json_text, split_parts, wrap
+from graphflow.tools.input_needed import FIELD, InputGiven, InputNeeded, Question, as_record
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
@@ -39,6 +41,8 @@ class ReadyCall:
     arguments: dict[str, Any]
     prepared: dict[str, Any]
     results: Mapping[str, Any]
+    given: InputGiven | None = None
+    """Answers of people that the tool has asked for."""
 
 
 class CallExecution:
@@ -95,7 +99,9 @@ class CallExecution:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx))
+                value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx, deadline))
+            if isinstance(value, InputNeeded):
+                return ToolResult(context={FIELD: as_record(value)})
             value, parts = split_parts(value)  # media have the bound of any value (`bounds.value_bytes`)
             value = bounded(value, self._max_bytes, tool.name)
             result = wrap(value, legacy=self._legacy, tool=tool.name)
@@ -121,8 +127,17 @@ class CallExecution:
             # A tool's own TimeoutError (of a socket, say) is not our limit; only `expired()` tells them apart.
             return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
 
-    def _tool_context(self, ready: ReadyCall, ctx: RunnerContext) -> ToolContext:
+    def _tool_context(self, ready: ReadyCall, ctx: RunnerContext, deadline: asyncio.Timeout) -> ToolContext:
         call_id = ready.call.id
+
+        async def ask(question: Question, number: int) -> Any:
+            left = None if (when := deadline.when()) is None else when - asyncio.get_running_loop().time()
+            deadline.reschedule(None)  # waiting is not the tool's time
+            try:
+                return await ask_person(question, ready.tool.name, call_id, ctx, key=f"{ready.key}:asked:{number}")
+            finally:
+                if left is not None and not deadline.expired():
+                    deadline.reschedule(asyncio.get_running_loop().time() + left)
 
         async def progress(data: Any) -> None:
             await ctx.tool_progress(call_id, data)
@@ -136,10 +151,21 @@ class CallExecution:
             results=ready.results,
             now_ms=ctx.now_ms,
             progress=progress,
+            ask=ask,
+            given=ready.given,
             document=getattr(ctx, "document", None),
             agent_key=getattr(ctx, "services", {}).get("agent_key"),
             starter=_starter(ctx),
         )
+
+
+async def ask_person(question: Question, tool: str, call_id: str, ctx: RunnerContext, *, key: str) -> Any:
+    """A person's answer to a question of a tool, checked against its schema; recorded under `key`."""
+    payload = {"message": question.message}
+    schema = dict(question.schema)
+    return thaw(
+        await ctx.ask(question.message, key=key, schema=schema, payload=payload, tool_id=call_id, tool_name=tool)
+    )
 
 
 def _starter(ctx: RunnerContext) -> Starter | None:

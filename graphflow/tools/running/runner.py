@@ -21,6 +21,7 @@ from graphflow.errors import BudgetExceeded
 from graphflow.messages import ToolCall, ToolMessage
 from graphflow.tools.context import RunnerContext
 from graphflow.tools.envelope import completed, from_record, record_of
+from graphflow.tools.input_needed import InputGiven, from_context
 from graphflow.tools.port import Tool, refused_result
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.result import ArgumentsRefused, ToolResult, failed
@@ -29,7 +30,7 @@ from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, readable_arguments, result_value
 from graphflow.tools.running.calls import as_called, find_tool, one_too_many, own_calls, source_facts
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
-from graphflow.tools.running.execution import CallExecution, ReadyCall
+from graphflow.tools.running.execution import CallExecution, ReadyCall, ask_person
 from graphflow.tools.running.frontend_forms import await_form, form_key
 from graphflow.tools.running.policy import ANY_TOOL, CallPolicy, lacking, policy_of
 from graphflow.tools.running.result_text import cut_to, wire_text
@@ -41,6 +42,8 @@ __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 ALWAYS_ASKED = "it changes what agents may do, so a person with the scope `admin` is asked about each call"
 APPROVED_BY_OTHERS = "an agent of this thread has its calls approved by several people, or by another one"
 DEFAULT_TIMEOUT_S = 120.0
+MOST_ROUNDS = 10
+"""How often one call may ask for input."""
 DEFAULT_MAX_CHARS = 50_000
 """Longest text of a result that the model gets, in characters; the rest is cut."""
 
@@ -321,6 +324,30 @@ class ToolRunner:
     async def _run_once(
         self, ready: ReadyCall, ctx: RunnerContext, ends_node: bool, in_state: bool, deciders: Mapping[str, Any] | None
     ) -> ToolResult:
+        """The recorded result. A tool that needs people's input is run again with their answers, each run on record."""
+        if not ready.tool.asks:
+            return await self._run_recorded(ready, ctx, ends_node, in_state, deciders)
+        key, rounds = ready.key, 0
+        result = await self._run_recorded(ready, ctx, False, in_state, deciders)
+        while (needed := from_context(result.context)) is not None:
+            if (rounds := rounds + 1) > MOST_ROUNDS:
+                return failed("EXECUTION_ERROR", f"{ready.tool.name} asks for input more than {MOST_ROUNDS} times")
+            answers = {
+                name: await ask_person(
+                    question, ready.tool.name, ready.call.id, ctx, key=f"{key}:input:{rounds}:{name}"
+                )
+                for name, question in needed.questions.items()
+            }
+            given = InputGiven(answers=answers, memo=needed.memo)
+            ready = replace(ready, key=f"{key}:round:{rounds}", given=given)
+            result = await self._run_recorded(ready, ctx, False, False, deciders)
+        return result
+
+    async def _run_recorded(
+        self, ready: ReadyCall, ctx: RunnerContext, ends_node: bool, in_state: bool, deciders: Mapping[str, Any] | None
+    ) -> ToolResult:
+        given = {} if ready.given is None else {"input": dict(ready.given.answers)}
+
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
@@ -331,7 +358,7 @@ class ToolRunner:
             effects=ready.tool.effects,
             idempotent=ready.tool.idempotent,
             undo=ready.tool.undo,
-            arguments={"tool": ready.tool.name, "arguments": ready.arguments},
+            arguments={"tool": ready.tool.name, "arguments": ready.arguments, **given},
             kind="tool",
             ends_node=ends_node,
             refers=in_state and as_called(ready),
