@@ -61,7 +61,18 @@ def test_a_reader_follows_a_query_to_its_model_through_200_entries_into_files_at
     assert figures["depth"] <= 10
 
 
-PROGRAMS = ("before_after", "check", "crowd", "crowd_http", "drivers", "model_client", "request_path", "run", "stores")
+PROGRAMS = (
+    "before_after",
+    "check",
+    "crowd",
+    "crowd_http",
+    "drivers",
+    "mcp_call",
+    "model_client",
+    "request_path",
+    "run",
+    "stores",
+)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -38,7 +38,7 @@ def _run(name: str, *arguments: str, folder: Path = ROOT, logs: str = "") -> str
 
 def test_each_example_has_a_test():
     assert EXAMPLES == [
-        "first_run", "http_client", "human_approval", "map_fan_out", "parallel_reviews", "plain_python_graph", "time_travel",
+        "first_run", "http_client", "human_approval", "map_fan_out", "mcp_tools", "parallel_reviews", "plain_python_graph", "time_travel",
     ]  # fmt: skip
 
 
@@ -106,3 +106,10 @@ def test_time_travel(snapshot):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_say_what_they_are(name: str):
     assert (ROOT / "examples" / f"{name}.py").read_text().startswith('"""')
+
+
+def test_an_agent_uses_the_tool_of_an_mcp_server():
+    shown = _run("mcp_tools").splitlines()
+    assert shown[:2] == ["the server offers time.get_current_time, time.convert_time", "calls time.get_current_time"]
+    assert "Asia/Tokyo" in shown[2]
+    assert shown[-1] == "This is what I found:"

@@ -7,7 +7,7 @@ call is open. Both forms of answer are made here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from graphflow.tools.context import ToolContext
@@ -27,6 +27,8 @@ _VISITED: dict[str, Any] = {
 }
 MOST_QUESTIONS = 20
 """That one call may ask."""
+CANCEL_S = 5.0
+"""How long a cancelled call may take to tell its server."""
 
 
 class CannotAsk(Exception):
@@ -72,61 +74,71 @@ def responses(memo: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, 
     return {key: response_of(answers.get(key), request.get("params") or {}) for key, request in requests.items()}
 
 
+Asked = tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]
+"""A server's question, and where its response is waited for."""
+
+
 class OpenCalls:
     """The calls of one connection that are open: who is asked when the server asks."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._open: list[asyncio.Queue[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]]] = []
+        self._open: list[asyncio.Future[Asked]] = []
 
     async def asked(self, params: dict[str, Any]) -> dict[str, Any]:
         """The response to a question of the server; comes from the SDK's task.
 
         Raises:
-            CannotAsk: nobody knows which call asks.
+            CannotAsk: nobody knows which call asks, or it asks two questions at a time.
         """
         # The protocol does not say which call asks; the wrong person must not be shown another one's question.
         if len(self._open) != 1:
             raise CannotAsk(f"{len(self._open)} calls are open on this connection, so nobody knows which one asks")
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._open[0].put_nowait((params, future))
-        return await future
+        if self._open[0].done():
+            raise CannotAsk("a question is open; ask the next one after its answer")
+        loop = asyncio.get_running_loop()
+        response: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._open[0].set_result((params, response))
+        return await response
 
-    async def run(self, sent: Awaitable[Any], ctx: ToolContext, *, repeatable: bool) -> Any:
+    async def run(self, sent: Coroutine[Any, Any, Any], ctx: ToolContext, *, repeatable: bool) -> Any:
         """The result of a call, while its questions are asked in the task of the node that makes it.
 
         Raises:
             ConnectionError: nobody waits for the answer here, and the call can't be made again after it.
         """
-        asked: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        call = loop.create_task(sent)
+        asked: asyncio.Future[Asked] = loop.create_future()
         self._open.append(asked)
-        call = asyncio.ensure_future(sent)  # noqa: TID251 - ended below
         count = 0
         try:
             while True:
-                question = asyncio.ensure_future(asked.get())  # noqa: TID251 - ended below
-                try:
-                    await asyncio.wait({call, question}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not question.done():
-                        question.cancel()
+                await asyncio.wait({call, asked}, return_when=asyncio.FIRST_COMPLETED)
                 if call.done():
                     return call.result()
-                params, future = question.result()
-                count += 1
-                try:
-                    answer = await ctx.ask(question_of(self._server, params), count)
-                except Exception:
-                    raise
-                except BaseException as left:
-                    # The process lets go of the run. What only reads is asked again after the answer; a write has begun.
-                    if repeatable or isinstance(left, asyncio.CancelledError):
-                        raise
-                    raise ConnectionError("the server waits for an answer in a call that nobody keeps open") from None
-                if not future.done():
-                    future.set_result(response_of(answer, params))
+                (params, response), count = asked.result(), count + 1
+                if count > MOST_QUESTIONS:
+                    raise ConnectionError(f"the server asks more than {MOST_QUESTIONS} questions in one call")
+                answer = await self._answer(params, count, ctx, repeatable=repeatable)
+                self._open.remove(asked)
+                asked = loop.create_future()
+                self._open.append(asked)
+                if not response.done():
+                    response.set_result(response_of(answer, params))
         finally:
             self._open.remove(asked)
             if not call.done():
                 call.cancel()
-                await asyncio.wait([call], timeout=5.0)
+                await asyncio.wait([call], timeout=CANCEL_S)
+
+    async def _answer(self, params: Mapping[str, Any], number: int, ctx: ToolContext, *, repeatable: bool) -> Any:
+        try:
+            return await ctx.ask(question_of(self._server, params), number)
+        except Exception:
+            raise
+        except BaseException as left:
+            # The process lets go of the run. What only reads is asked again after the answer; a write has begun.
+            if repeatable or isinstance(left, asyncio.CancelledError):
+                raise
+            raise ConnectionError("the server waits for an answer in a call that nobody keeps open") from None

@@ -76,6 +76,11 @@ class McpServer:
         self._lost = self._relist = False
         self._task = asyncio.create_task(self._own())  # noqa: TID251 - ended by `aclose`
 
+    @property
+    def asks_by_results(self) -> bool:
+        """Whether the protocol of the connection gives questions to people, and news of the list, only when asked."""
+        return str(self.protocol) >= _LISTENING
+
     async def settled(self) -> None:
         """Returns when the server is ready or has failed, at the latest `connect_s` after connecting began."""
         if self._lost and self._task is not None:
@@ -150,8 +155,7 @@ class McpServer:
     async def _keep(self, client: Any) -> None:
         """Waits for the end, and lists the tools again when the server says that they have changed."""
         async with asyncio.TaskGroup() as group:
-            listening = str(self.protocol) >= _LISTENING
-            listener = group.create_task(self._listen(client)) if listening else None
+            listener = group.create_task(self._listen(client)) if self.asks_by_results else None
             while not self._over():
                 await self._wake.wait()
                 self._wake.clear()

@@ -57,6 +57,9 @@ class McpBody:
             sent = client.session.call_tool(
                 self.listed.name, dict(arguments), progress_callback=progress, allow_input_required=True, **given
             )
+            # With a newer protocol a question is a result, so the call needs no listener.
+            if self.server.asks_by_results:
+                return await sent
             return await self.server.calls.run(sent, ctx, repeatable=self._repeatable)
 
         config = self.server.config
