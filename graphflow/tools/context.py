@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphflow.errors import GraphflowError
-from graphflow.tools.input_needed import InputGiven, Question
+from graphflow.tools.input_needed import InputGiven, ToolQuestion
 
 
-async def _nobody(question: Question, number: int) -> Any:
+async def _nobody(question: ToolQuestion, number: int) -> Any:
     raise GraphflowError(f"nobody can be asked here: {question.message}", code="invalid_input")
 
 
@@ -30,7 +30,7 @@ class ToolContext:
     """Milliseconds since the epoch, from the run's clock: the only clock a tool should read."""
     progress: Callable[[Any], Awaitable[None]]
     """Sends a JSON-able value as `tool.progress`."""
-    ask: Callable[[Question, int], Awaitable[Any]] = _nobody
+    ask: Callable[[ToolQuestion, int], Awaitable[Any]] = _nobody
     """A person's answer to the question with this number of the call. The call's time limit pauses meanwhile; it may leave
     by a signal that is no `Exception`, and the tool is run again from its beginning after the answer."""
     given: InputGiven | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ToolQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One question of a tool to a person."""
 
     message: str
@@ -19,7 +19,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class InputNeeded(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returns instead of a result: it is called again with the answers."""
 
-    questions: dict[str, Question]
+    questions: dict[str, ToolQuestion]
     """By keys of the tool's own."""
     memo: dict[str, Any]
     """Handed back to the tool as it is; recorded, so it outlives the process."""

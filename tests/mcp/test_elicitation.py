@@ -13,7 +13,7 @@ from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.service.access import LOCAL
 from graphflow.service.runs.submit import answer_live
 from graphflow.tools.context import ToolContext
-from graphflow.tools.input_needed import Question
+from graphflow.tools.input_needed import ToolQuestion
 from graphflow.tools.port import tool
 from graphflow.tools.registry import ToolRegistry
 from graphflow.tools.running.policy import ANY_TOOL
@@ -135,7 +135,7 @@ async def test_the_time_limit_of_a_tool_pauses_while_a_person_answers() -> None:
     @tool(effects="read", timeout_s=0.2)
     async def greet(ctx: ToolContext) -> str:
         asyncio.get_running_loop().call_later(0.5, over.set)
-        return f"hello {await ctx.ask(Question(message='Who?', schema={'type': 'object'}), 1)}"
+        return f"hello {await ctx.ask(ToolQuestion(message='Who?', schema={'type': 'object'}), 1)}"
 
     over = asyncio.Event()
     runner = ToolRunner(ToolRegistry([greet], builtins=()))

@@ -93,3 +93,11 @@ async def test_a_rule_may_name_a_tool_whose_server_was_not_asked_yet(tmp_path: P
         assert (await app.rules.add(tool="plain.unknown", decision="deny")).fingerprint is None
         with pytest.raises(GraphflowError, match="does not offer 'plain.unknown' now"):
             await app.rules.add(tool="plain.unknown", decision="allow")
+
+
+async def test_the_servers_of_an_agent_that_another_one_calls_are_asked_too(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    mcp_folder(folder, own_server("plain", str(tmp_path)), caller=react("agent:asker"))
+    async with opened(folder) as app:
+        offered = (await app.ready_graph("caller")).host.services["offered"]
+    assert list(offered.lists) == ["plain"] and offered.lists["plain"]

@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from graphflow.tools.context import ToolContext
-from graphflow.tools.input_needed import InputNeeded, Question
+from graphflow.tools.input_needed import InputNeeded, ToolQuestion
 
 _NO: dict[str, Any] = {
     "type": "object",
@@ -35,14 +35,14 @@ class CannotAsk(Exception):
     """The server asks for something that is no question to a person; the text says what."""
 
 
-def question_of(server: str, params: Mapping[str, Any]) -> Question:
+def question_of(server: str, params: Mapping[str, Any]) -> ToolQuestion:
     """The question of an `elicitation/create`: its form is the answer's schema, and `{"action": "decline"}` is an answer too."""
     message = f"{server}: {params.get('message', '')}"
     if params.get("mode") == "url":
-        return Question(message=f"{message} {params.get('url', '')}".strip(), schema={"anyOf": [_VISITED, _NO]})
+        return ToolQuestion(message=f"{message} {params.get('url', '')}".strip(), schema={"anyOf": [_VISITED, _NO]})
     form = params.get("requestedSchema")
     form = {"type": "object", **form} if isinstance(form, Mapping) else {"type": "object"}
-    return Question(message=message, schema={"anyOf": [form, _NO]})
+    return ToolQuestion(message=message, schema={"anyOf": [form, _NO]})
 
 
 def response_of(answer: Any, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def needed(server: str, raw: Mapping[str, Any]) -> InputNeeded:
     Raises:
         CannotAsk: it asks for a model or for roots.
     """
-    questions: dict[str, Question] = {}
+    questions: dict[str, ToolQuestion] = {}
     requests = raw.get("inputRequests") or {}
     for key, request in requests.items():
         if request.get("method") != "elicitation/create":

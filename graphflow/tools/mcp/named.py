@@ -10,10 +10,17 @@ from graphflow.tools.owned_names import server_of
 
 
 def servers_named(checked: CheckedDocument, known: Collection[str]) -> list[str]:
-    """The servers whose tools the document or one of its graphs names; all of them where an expression chooses tools."""
-    found = set(_names(checked.data))
-    for inner in checked.subgraphs.values():
-        found.update(servers_named(inner, known))
+    """The servers whose tools the document names, or one of its graphs and agents; all of them where an expression chooses
+    tools.
+    """
+    found: set[str] = set()
+    left, seen = [checked], set()
+    while left:
+        each = left.pop()
+        if each.digest not in seen:
+            seen.add(each.digest)
+            found.update(_names(each.data))
+            left += [*each.subgraphs.values(), *each.agents.values()]
     return sorted(known) if "" in found else sorted(found.intersection(known))
 
 

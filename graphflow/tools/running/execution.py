@@ -18,7 +18,7 @@ from graphflow.masking import mask
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
 from graphflow.tools.envelope import json_text, split_parts, wrap
-from graphflow.tools.input_needed import FIELD, InputGiven, InputNeeded, Question, as_record
+from graphflow.tools.input_needed import FIELD, InputGiven, InputNeeded, ToolQuestion, as_record
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
@@ -130,7 +130,7 @@ class CallExecution:
     def _tool_context(self, ready: ReadyCall, ctx: RunnerContext, deadline: asyncio.Timeout) -> ToolContext:
         call_id = ready.call.id
 
-        async def ask(question: Question, number: int) -> Any:
+        async def ask(question: ToolQuestion, number: int) -> Any:
             left = None if (when := deadline.when()) is None else when - asyncio.get_running_loop().time()
             deadline.reschedule(None)  # waiting is not the tool's time
             try:
@@ -159,7 +159,7 @@ class CallExecution:
         )
 
 
-async def ask_person(question: Question, tool: str, call_id: str, ctx: RunnerContext, *, key: str) -> Any:
+async def ask_person(question: ToolQuestion, tool: str, call_id: str, ctx: RunnerContext, *, key: str) -> Any:
     """A person's answer to a question of a tool, checked against its schema; recorded under `key`."""
     payload = {"message": question.message}
     schema = dict(question.schema)
