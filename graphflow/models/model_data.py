@@ -99,8 +99,13 @@ def read_model_data(path: Path) -> ModelData:
     """
     try:
         data = msgspec.json.decode(read_authored(path), type=ModelData)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DefinitionError([Issue(pointer="", message=f"is no model data: {error}", file=str(path))]) from error
+    except OSError as error:
+        unread = f"can't be read: {error.strerror or error}"
+        raise DefinitionError([Issue(pointer="", message=unread, hint="check the path", file=str(path))]) from error
+    except (ValueError, RecursionError) as error:
+        hint = "give a file of the form that `graphflow models list --json` prints"
+        wrong = f"is no model data: {error}"
+        raise DefinitionError([Issue(pointer="", message=wrong, hint=hint, file=str(path))]) from error
     issues = [
         Issue(pointer=f"/models/{name}", message="must be named PROVIDER/MODEL", file=str(path))
         for name in data.models

@@ -53,6 +53,8 @@ _DOCUMENT_NAMES = {
     "fallback": "fallback",
 }
 _ALIASES = {"maxTokens": "maxOutputTokens"}
+OPTION_NAMES = frozenset(_DOCUMENT_NAMES) | frozenset(_ALIASES)
+"""The fields of an `options` block."""
 _MOST = 2**53
 
 

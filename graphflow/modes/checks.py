@@ -15,7 +15,7 @@ from graphflow.errors import Issue
 from graphflow.graph.definition.json_pointer import escape
 from graphflow.graph.validation.approval import approval_issues
 from graphflow.models.fallback_names import fallback_issues
-from graphflow.models.options import options_from_document
+from graphflow.models.options import OPTION_NAMES, options_from_document
 from graphflow.modes.definition import BLOCKS, GRAPH, mode_word
 from graphflow.modes.registry import MODES
 from graphflow.suggestions import choose
@@ -242,10 +242,23 @@ def option_issues(options: Any) -> Iterator[Issue]:
         return  # missing, or the shape says so
     if "maxTokens" in options and "maxOutputTokens" in options:
         yield _issue("/options/maxTokens", "`maxTokens` is the same as `maxOutputTokens`", "leave it out")
+    issues = [
+        _issue(f"/options/{escape(str(name))}", why, None, kind="type")
+        for name, value in options.items()
+        # Names that there are not are reported with the shape.
+        if name in OPTION_NAMES and (why := _misfit({name: value})) is not None
+    ]
+    yield from issues
+    if not issues and (why := _misfit({name: options[name] for name in options if name in OPTION_NAMES})) is not None:
+        yield _issue("/options", why, None, kind="type")
+
+
+def _misfit(options: Mapping[str, Any]) -> str | None:
     try:
         options_from_document(options)
     except ValueError as error:
-        yield _issue("/options", str(error), None, kind="type")
+        return str(error)
+    return None
 
 
 def _issue(pointer: str, message: str, hint: str | None, *, kind: str = "property", severity: str = "error") -> Issue:

@@ -231,6 +231,16 @@ def test_each_place_is_reported_once():
     assert len({issue.pointer for issue in found}) == len(found)
 
 
+@pytest.mark.parametrize("made", [agent, graph])
+@pytest.mark.parametrize(
+    "options", [{"temperature": "hot"}, {"temprature": 1}, {"stop": 3}, {"temperature": True}, {"maxTokens": "9"}]
+)
+def test_an_option_is_reported_once_and_by_its_own_place(made, options):
+    (issue,) = issues_of(made(options=options))
+    (name,) = options
+    assert issue.pointer == f"/options/{name}"
+
+
 def test_an_error_names_line_and_column_of_its_value():
     text = json.dumps(agent(tools=["bash", "nope"]), indent=2)
     [issue] = issues_of(text)

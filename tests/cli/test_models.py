@@ -26,6 +26,21 @@ def test_one_model_is_shown_with_its_page(cli):
     assert missing.code == 2 and "deepseek/deepseek-flash" in missing.err
 
 
+def test_a_provider_in_the_place_of_a_model_is_answered_with_its_models(cli):
+    told = cli("models", "show", "deepseek")
+    assert told.code == 2
+    assert "'deepseek' is a provider; name one of its models: deepseek/deepseek-chat, " in " ".join(told.err.split())
+    assert "anthropic/" not in told.err
+    near = cli("models", "show", "deepseek/deepseek-flesh")
+    assert "did you mean 'deepseek/deepseek-flash'?" in " ".join(near.err.split()) and "anthropic/" not in near.err
+
+
+def test_a_file_that_is_no_model_data_is_refused_with_what_to_give(cli):
+    missing, other = cli("models", "refresh", "none.json"), cli("models", "refresh", "graphs/demo_plain.json")
+    assert "none.json: can't be read: No such file or directory (check the path)" in " ".join(missing.err.split())
+    assert "(give a file of the form that `graphflow models list --json` prints)" in " ".join(other.err.split())
+
+
 def test_a_refreshed_file_is_used_from_then_on(cli, tmp_path):
     given = tmp_path / "new.json"
     row = {"checked": "2027-01-01", "source": "https://example.org"}

@@ -234,6 +234,22 @@ def test_all_comprehensions_of_an_expression_share_one_limit_and_steps_of_the_li
     assert "expression_items allows 9,000" in limited(source, 9_000, rows=ROWS).message
 
 
+@pytest.mark.parametrize("macro", ["map(x, x)", "filter(x, x > 1)", "all(x, x >= 0)"])
+@pytest.mark.parametrize("rows", [list(range(60_000)), [{"deep": list(range(30_000))}, [0] * 30_000]])
+def test_a_list_that_is_made_of_too_much_is_refused_before_any_of_it_is_converted(
+    macro: str, rows: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation.Converted, "evaluate", refuse)
+    error = limited(f"(out.rows + out.rows).{macro}", rows=rows)
+    assert "its list is made of a value with more than 50,005 values in it" in error.message
+    assert error.detail["setting"] == "bounds.expression_items"
+
+
+def test_a_list_that_is_made_of_few_values_is_gone_through() -> None:
+    expression = compile_expression("(out.rows + out.more).map(x, x + 1)", Environment())
+    assert expression.evaluate({"out": {"rows": [1], "more": [2, 3]}}) == [2, 3, 4]
+
+
 def test_an_item_that_decides_ends_the_count() -> None:
     environment = Environment(bounds=Bounds(expression_items=3))
     for source in ("out.xs.exists(x, x == 3)", "!out.xs.all(x, x < 3)"):

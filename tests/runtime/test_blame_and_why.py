@@ -211,6 +211,22 @@ async def test_why_tells_a_choice_an_error_route_and_the_only_way(compile_graph:
     assert told[1].error is not None and told[1].error["code"] == "node_error"
 
 
+@pytest.mark.parametrize("inside", [False, True])
+async def test_why_tells_an_error_route_that_leads_to_the_end(store: Checkpointer, inside: bool) -> None:
+    async def fall(state: Any, ctx: Context) -> dict[str, Any]:
+        raise ValueError("no")
+
+    failing = {"use": "node:fall", "error": [{"on": ["any"], "to": "end"}], "next": "end"}
+    document: dict[str, Any] = {"graphflow": "1", "start": "a", "nodes": {"a": failing}}
+    if inside:
+        document = {"graphflow": "1", "start": "sub", "nodes": {"sub": {"graph": document, "next": "end"}}}
+    app = load_graph(document, nodes={"fall": fall}, checkpointer=store, settings=False)
+    assert (await app.run({"query": "go"}, "t")).status == "completed"
+    decision = (await app.thread("t").why()).decisions[0]
+    assert (decision.node, decision.to, decision.how) == ("a", "end", "error")
+    assert decision.error is not None and decision.error["message"] == "ValueError: no"
+
+
 async def test_why_tells_that_a_run_failed_at_a_node_whose_error_no_route_took(store: Checkpointer) -> None:
     """It said that the node's error route led back to the node."""
     document = {

@@ -61,7 +61,11 @@ def show_model(
     found = canonical_name(model)
     facts = data.models.get(found)
     if facts is None:
-        stop(exits.USAGE, f"nothing is known of model {excerpt_of(model)}; {choose(model, sorted(data.models))}")
+        provider, _, name = found.partition("/")
+        own = sorted(known for known in data.models if known.partition("/")[0] == provider)
+        if own and not name:
+            stop(exits.USAGE, f"{excerpt_of(model)} is a provider; name one of its models: {', '.join(own)}")
+        stop(exits.USAGE, f"nothing is known of model {excerpt_of(model)}; {choose(found, own or sorted(data.models))}")
     row: Any = as_rows({found: facts})[found]
     if as_json:
         say_json({"model": found, **row})

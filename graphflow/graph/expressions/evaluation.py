@@ -138,7 +138,7 @@ def _items(outline: Outline, loop: Loop, environment: Environment) -> Callable[[
     else:
         taken = isinstance(target, Loop) and is_taken(target, outline.text)
         # By the library even where a reference would do: what is gone through is plain.
-        read = (compose if taken else _converted)(outline, target, environment)
+        read = compose(outline, target, environment) if taken else Converted(outline, target, environment).of_loop
         convert = _as_it_is
 
     def items(scope: Scope) -> Items:
@@ -241,6 +241,17 @@ class Converted:
                 raise missing[0] from None
             told = reworded_run(str(error), self._outline)
             raise cel_library.CelError(_VARIABLE.sub(self._named, told)) from None
+
+    def of_loop(self, scope: Scope) -> Any:
+        """The list of a comprehension; one that is too long to be gone through is refused before any of it is converted."""
+        for name, path in self._paths.items():
+            if name not in self._made:
+                try:
+                    given = path_reader(path, self._environment)(scope)
+                except (Missing, cel_library.CelError):  # `evaluate` tells what is missing, if it is needed
+                    continue
+                scope[BUDGET].check_conversion(given)
+        return self.evaluate(scope)
 
     def _check(self, scope: Scope, data: Mapping[str, Any], literals: int) -> None:
         """Refuses what would make or take too much."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -78,6 +79,15 @@ class ItemBudget:
             lambda: f"the CEL library is asked in each step, and reads {values:,} values and {size:,} bytes there",
         )
 
+    def check_conversion(self, value: Any) -> None:
+        """Refuses a value with more in it than the library may be given for a whole comprehension."""
+        most = (self._left + 1) * _VALUES_PER_ITEM
+        values = _values_in(value, most)
+        self.check(
+            values // _VALUES_PER_ITEM,
+            lambda: f"its list is made of a value with {'more than ' if values >= most else ''}{values:,} values in it",
+        )
+
     def keep(self, size: int) -> None:
         """Refuses a list of so many bytes if no value may have them."""
         if size > self._bounds.value_bytes:
@@ -86,6 +96,20 @@ class ItemBudget:
     @property
     def most_bytes(self) -> int:
         return self._bounds.value_bytes
+
+
+def _values_in(value: Any, most: int) -> int:
+    """The values in all lists and maps of a value, counted up to `most`."""
+    count, rest = 0, [value]
+    while rest and count < most:
+        found = rest.pop()
+        if isinstance(found, Mapping):
+            found = found.values()
+        elif isinstance(found, str | bytes) or not isinstance(found, Sequence):
+            continue
+        count += len(found)
+        rest += [item for item in islice(found, most) if isinstance(item, Mapping | list | tuple)]
+    return min(count, most)
 
 
 class _Within(dict[str, Any]):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.checkpoints.event_log import CODES
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.record_decoder import RecordBody, decode_body, decode_meta
 from graphflow.errors import CheckpointNotFound
@@ -17,6 +18,7 @@ from graphflow.graph.core.route_trace import Move, read_moves, short
 from graphflow.graph.core.routing import matches
 from graphflow.graph.core.scope import limits_in
 from graphflow.graph.definition.document import END
+from graphflow.graph.definition.old_words import renewed_error
 from graphflow.runtime.history.walk import machine_before
 
 
@@ -179,6 +181,8 @@ class _Reader:
         # By identity: an error that the frame had before is not this node's.
         elif now is not None and now.error is not None and now.error is not frame.error and self.body.source != "edit":
             how, error = self._failure(node, now, to)
+        elif self.body.source == "failed" and (told := self._failed_with(frame)) is not None:
+            how, error = "error", told  # its error route ends the frame, and a frame that has ended keeps no error
         elif node.choose is not None or (self._is_conditional(frame) and "route" not in self.facts):
             how = "choice"
         elif decides:
@@ -198,6 +202,13 @@ class _Reader:
         parent = self.after[branch.parent]
         fan = self._node(parent).fan
         return "collect" if fan is None else fan.on_error
+
+    def _failed_with(self, frame: Frame) -> dict[str, Any] | None:
+        """The error that was announced with the record; its event is kept with its fields as a map."""
+        for event in self.body.events:
+            if event[0] == CODES["node.error"] and (fields := event[3])["node"] == frame.node:
+                return _told(renewed_error(fields["error"]))
+        return None
 
     def _failure(self, node: PlanNode, now: Frame, to: str) -> tuple[str, dict[str, Any] | None]:
         told = _told(now.error)
