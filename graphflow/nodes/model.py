@@ -61,6 +61,45 @@ WITH_SCHEMA: dict[str, Any] = {
 }
 
 
+OUT_DESCRIBED: Mapping[str, Any] = {
+    "type": "object",
+    "description": "With `schema`, the fields of the object that the model wrote are there as well, and win.",
+    "properties": {
+        "text": {"type": "string", "description": "The answer's text; empty where it only calls tools."},
+        "reasoning": {"type": "string", "description": "The model's reasoning, as far as the provider shows it."},
+        "toolCalls": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "name": {"type": "string"},
+                    "arguments": {"type": "string", "description": "JSON text as the model wrote it."},
+                },
+            },
+            "description": "The calls of the answer, for a `tools` node; empty where the model is done.",
+        },
+        "message": {"type": "object", "description": "The answer as a message."},
+        "messages": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "What the turn adds to the conversation: the answer, with results for calls that are not run.",
+        },
+        "candidate": {
+            "type": ["object", "null"],
+            "description": "An answer that is still to be verified: `text`, `reasoning`, `finishReason`. Else null.",
+        },
+        "usage": {
+            "type": "object",
+            "description": "Tokens and cost of the node run, under the names of a run's usage.",
+        },
+        "finishReason": {
+            "type": "string",
+            "description": "Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, …",
+        },
+    },
+}
+"""The output for people. Expressions read it unchecked: with a `schema` a field may be of any type."""
 _CHOICES = ("none", "auto", "required")
 
 
@@ -84,6 +123,7 @@ class ModelKind:
     with_schema: Mapping[str, Any] | None = WITH_SCHEMA
     out_schema: Mapping[str, Any] | None = None
     """Dynamic: with a `schema`, the output also has the object's own fields."""
+    out_described = OUT_DESCRIBED
 
     def __init__(self, tools: ToolRegistry, providers: Sequence[str] | None = None) -> None:
         self._tools, self._providers = tools, providers

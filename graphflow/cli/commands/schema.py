@@ -37,4 +37,8 @@ def node_schemas() -> dict[str, Any]:
     # The built-in tools are enough: a project's own tools change no node kind.
     kinds = NodeKinds(ToolRegistry(builtins=builtin_tools()))
     found = ((name, kinds.find(name)) for name in kinds.names())
-    return {name: {"with": kind.with_schema, "out": kind.out_schema} for name, kind in found if kind is not None}
+    return {
+        name: {"with": kind.with_schema, "out": kind.out_schema or getattr(kind, "out_described", None)}
+        for name, kind in found
+        if kind is not None
+    }
