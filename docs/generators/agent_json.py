@@ -77,8 +77,8 @@ def _content_parts() -> str:
     rows = []
     for kind in content.PART_TYPES:
         fields = ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(kind))
-        given = {"data": b"\0"} if kind in content.MEDIA_TYPES else {}
-        texts = {field.name: "…" for field in msgspec.structs.fields(kind) if field.required}
+        given: dict[str, Any] = {"data": b"\0"} if kind in content.MEDIA_TYPES else {}
+        texts: dict[str, Any] = {field.name: "…" for field in msgspec.structs.fields(kind) if field.required}
         form = content.part_to_wire(kind(**given, **texts))
         shown = "none; a model alone writes it" if form is None else f"`{json.dumps(form, ensure_ascii=False)}`"
         rows.append(f"| `{kind.__struct_config__.tag}` | `{kind.__name__}` | {fields} | {shown} |")

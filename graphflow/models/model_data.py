@@ -103,9 +103,9 @@ def read_model_data(path: Path) -> ModelData:
         unread = f"can't be read: {error.strerror or error}"
         raise DefinitionError([Issue(pointer="", message=unread, hint="check the path", file=str(path))]) from error
     except (ValueError, RecursionError) as error:
-        hint = "give a file of the form that `graphflow models list --json` prints"
-        wrong = f"is no model data: {error}"
-        raise DefinitionError([Issue(pointer="", message=wrong, hint=hint, file=str(path))]) from error
+        form = "give a file of the form that `graphflow models list --json` prints"
+        refused = f"is no model data: {error}"
+        raise DefinitionError([Issue(pointer="", message=refused, hint=form, file=str(path))]) from error
     issues = [
         Issue(pointer=f"/models/{name}", message="must be named PROVIDER/MODEL", file=str(path))
         for name in data.models

@@ -20,7 +20,7 @@ DESCRIBED = node_schemas()["model"]["out"]
 async def test_each_field_of_the_output_is_described_and_of_its_type(
     turn: dict[str, Any], given: dict[str, Any]
 ) -> None:
-    keys = {key: {} for key in DESCRIBED["properties"]}
+    keys: dict[str, Any] = {key: {} for key in DESCRIBED["properties"]}
     document: dict[str, Any] = {
         "graphflow": "1", "start": "ask", "tools": ["time_now"],
         "state": {"properties": {f"got_{key.lower()}": {} for key in keys}},
