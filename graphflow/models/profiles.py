@@ -105,8 +105,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def replay_rules(self) -> tuple[ReplayRule, ...]:
-        """The row that `replay_reasoning` adds to those for all providers."""
-        return () if self.replay_reasoning == "never" else (_REPLAYED,)
+        """The rows that `replay_reasoning` and `think_tags` add to those for all providers."""
+        replayed = () if self.replay_reasoning == "never" else (_REPLAYED,)
+        return (*replayed, _TAGGED) if self.think_tags else replayed
 
 
 _REPLAYED = ReplayRule(
@@ -116,6 +117,15 @@ _REPLAYED = ReplayRule(
     message_filler={"reasoning_content": ""},
     checked="2026-11-23",
     source="https://api-docs.deepseek.com/guides/thinking_mode",
+)
+
+
+_TAGGED = ReplayRule(
+    # Within a tool loop models go on from what they thought; templates drop it from turns before by themselves.
+    message=("tagged", "tagged_reasoning"),
+    turns="tools",
+    checked="2026-11-23",
+    source="https://platform.minimax.io/docs/guides/text-m2-function-call",
 )
 
 

@@ -39,6 +39,8 @@ TABLE: list[tuple[str, str, dict[str, dict[str, Any]]]] = [
     ("groq", "llama-3.3-70b-versatile", NONE),
     ("mistral", "mistral-small-2603", {"LOW": {"reasoning_effort": "none"}, "MEDIUM": {}, "HIGH": EFFORT["HIGH"]}),
     ("mistral", "mistral-medium-latest", NONE),
+    ("minimax", "MiniMax-M3", SWITCH | {"HIGH": {"thinking": {"type": "adaptive"}}}),
+    ("minimax", "MiniMax-M2.7", NONE),
     ("xai", "grok-4.3", EFFORT),
     ("together", "openai/gpt-oss-120b", EFFORT),
     ("fireworks", "accounts/fireworks/models/gpt-oss-120b", EFFORT),
@@ -90,9 +92,10 @@ async def sent_for(key: str, model: str, options: ChatOptions, tools: tuple[Tool
 async def test_compute_turns_the_providers_own_knobs_and_no_others(
     key: str, model: str, levels: dict[str, dict[str, Any]]
 ) -> None:
-    assert await sent_for(key, model, ChatOptions()) == {}
+    always = PROFILES[key].knobs.always
+    assert await sent_for(key, model, ChatOptions()) == always
     sent = {level: await sent_for(key, model, ChatOptions(compute=level)) for level in levels}  # type: ignore[arg-type]
-    assert sent == levels
+    assert sent == {level: always | fields for level, fields in levels.items()}
     opened = open_model(key, model, env={f"{key.upper()}_API_KEY": "key", **PLACES})
     assert opened.capabilities.compute == (levels != NONE), "the capability says whether compute changes anything"
 
@@ -103,8 +106,9 @@ def test_the_table_has_every_provider() -> None:
 
 @pytest.mark.parametrize("key", NATIVE)
 async def test_the_limit_of_tokens_goes_by_the_providers_name_of_it(key: str) -> None:
-    name = "max_completion_tokens" if key in ("openai", "azure", "groq") else "max_tokens"
-    assert await sent_for(key, PROFILES[key].model or "m", ChatOptions(max_tokens=64)) == {name: 64}
+    name = "max_completion_tokens" if key in ("openai", "azure", "groq", "minimax") else "max_tokens"
+    sent = await sent_for(key, PROFILES[key].model or "m", ChatOptions(max_tokens=64))
+    assert sent == {name: 64, **PROFILES[key].knobs.always}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ def wrong(messages: Sequence[Message]) -> str | None:
     return f"calls without results: {waiting}" if waiting else None
 
 
+def test_results_stand_in_the_order_of_their_calls() -> None:
+    """Gemini pairs results without ids by their place."""
+    said: list[Message] = [HumanMessage(content="?"), turn("a", "b", "c"), result("c"), result("a"), result("b")]
+    assert [m.tool_call_id for m in repaired(said) if isinstance(m, ToolMessage)] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_what_code_makes_of_calls_and_results_becomes_a_conversation_that_providers_take(seed: int) -> None:
     draw = random.Random(seed)

@@ -10,9 +10,11 @@ import pytest
 
 from graphflow.content import ImagePart, TextPart
 from graphflow.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from graphflow.models.openai.model import OpenAICompatibleModel
 from graphflow.models.openai.request import wire_messages
 from graphflow.models.profiles import PROFILES, Profile
 from graphflow.models.provider import Provider
+from graphflow.models.remote.retry import Limits
 from graphflow.models.replay.replay import Replay, with_reasoning
 from graphflow.models.replay.rules import CALL_ID_RULES, ORDER_RULES, REPLAY_RULES
 from graphflow.models.replay.signed_arguments import fingerprint
@@ -209,18 +211,41 @@ async def test_whom_no_row_names_gets_no_reasoning_back(opened: Opened, key: str
         assert b'"hm"' not in server.requests[1].body
 
 
-async def test_minimax_gets_what_it_wrote_back_whole_in_either_form(opened: Opened) -> None:
-    """https://platform.minimax.io/docs/api-reference/text-openai-api: `<think>` in the content, or `reasoning_details`."""
-    plain = [delta(content="<think>\nhm"), delta(content="\n</think>\n\nI look."), CALL, *CALLED]
-    async with raw_server(strict.strict(allowed(), *plain), strict.strict(allowed(), *ANSWER)) as server:
-        await loop(opened(server, "minimax", "MiniMax-M2.7"), [*ASK], 2)
-        assert sent(server)[0]["content"] == "<think>\nhm\n</think>\n\nI look."
+async def test_minimax_is_asked_for_its_reasoning_apart_and_gets_it_back_whole(opened: Opened) -> None:
+    """https://platform.minimax.io/docs/api-reference/text-openai-api: `reasoning_split`."""
     item = {"type": "reasoning.text", "id": "reasoning-text-1", "format": "MiniMax-response-v1", "index": 0}
-    split = [delta(reasoning_details=[item | {"text": piece}]) for piece in ("h", "m")]
+    split = [delta(reasoning_details=[item | {"text": piece}], reasoning_content=piece) for piece in ("h", "m")]
     rule = allowed("reasoning_details")
     async with raw_server(strict.strict(rule, *split, CALL, *CALLED), strict.strict(rule, *ANSWER)) as server:
-        await loop(opened(server, "minimax", "MiniMax-M2.7"), [*ASK], 2)
+        await loop(opened(server, "minimax", "MiniMax-M3"), [*ASK], 2)
         assert sent(server)[0]["reasoning_details"] == [item | {"text": "hm"}]
+        assert all(request.json["reasoning_split"] is True for request in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("tags", "pieces", "whole"),
+    [
+        (True, ["<think>\nhm", "\n</thi", "nk>\n\nI look."], "<think>\nhm\n</think>\n\nI look."),
+        (True, ["I <think>a</think>look<think>b</think>."], "I <think>a</think>look<think>b</think>."),
+        (True, ["I look."], "I look."),
+        ("open", ["hm</think>I look."], "<think>hm</think>I look."),
+        (True, ["<think>hm</think>"], "<think>hm</think>"),
+    ],
+)
+async def test_reasoning_between_tags_goes_back_between_tags_in_turns_with_tools(
+    tags: Any, pieces: list[str], whole: str
+) -> None:
+    """https://platform.minimax.io/docs/guides/text-m2-function-call: the content "must be preserved completely"."""
+    plain = [*(delta(content=piece) for piece in pieces), CALL, *CALLED]
+    async with raw_server(strict.strict(allowed(), *plain), strict.strict(allowed(), *ANSWER)) as server:
+        provider = Provider(key="custom", profile=Profile(think_tags=tags), base_url=server.url)
+        model = OpenAICompatibleModel(provider, "m", limits=Limits(max_retries=0))
+        said = await loop(model, [*ASK], 2)
+        await loop(model, [*said, HumanMessage(content="Thanks.")], 1)
+        await model.aclose()
+        answers = [m["content"] for m in server.requests[2].json["messages"] if m["role"] == "assistant"]
+        assert sent(server)[0]["content"] == whole
+    assert answers[0] == whole
 
 
 async def test_vertex_gets_its_signatures_back_and_the_filler(opened: Opened) -> None:

@@ -100,6 +100,9 @@ def written(message: AIMessage, calls: Sequence[Wire], state: Mapping[str, Any] 
         elif kind == "thinking":
             if thoughts.fit and (block.get("signature") or not signed):
                 out.append({"type": "thinking", "thinking": thoughts.take(block), "signature": block["signature"]})
+        # Redacted thinking stands with the rest of it: a turn has all of its thinking back, or none.
+        elif kind == "redacted_thinking" and not thoughts.fit:
+            continue
         elif kind == "tool_use":
             out += [rest.pop(0)] if rest else []
         # What the provider's own tool was asked, without its result, is refused.

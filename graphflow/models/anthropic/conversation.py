@@ -1,7 +1,7 @@
 """A conversation in the form of the Messages protocol, so that no request is refused for its order.
 
-Turns alternate and begin and end with the user. Every call is answered in the turn after it, results first; results
-without a call, and what the protocol has no form for, are said as text.
+Turns alternate and begin and end with the user; what the protocol has no form for is said as text. That each call is answered in
+the turn after it is the work of `replay.pairing`, whose messages these are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ CALL_IDS = CallIdRule(
 )
 _BEGIN = "(The conversation begins here.)"
 _GO_ON = "Continue."
-_UNANSWERED = "This call has no result: it was interrupted."
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
@@ -40,18 +39,13 @@ class RequestTurns:
         self.turns: list[Wire] = []
         self.called = list(dict.fromkeys(c.name for m in messages if isinstance(m, AIMessage) for c in m.tool_calls))
         """Names of the tools that were called."""
-        self._results: dict[str, list[ToolMessage]] = {}
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                self._results.setdefault(message.tool_call_id, []).append(message)
-        called = {call.id for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
         for message in messages:
             if isinstance(message, AIMessage):
                 self._assistant(message)
             elif isinstance(message, HumanMessage):
-                self._user(self._blocks(with_name(message)))
-            elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
-                self._user([_text_block("Result of an earlier call:"), *self._blocks(message.content)])
+                self._add("user", self._blocks(with_name(message)))
+            elif isinstance(message, ToolMessage):
+                self._add("user", [self._result(message)])
         if not self.turns or self.turns[0]["role"] != "user":
             self.turns.insert(0, {"role": "user", "content": [_text_block(_BEGIN)]})
         if self.turns[-1]["role"] != "user":
@@ -73,8 +67,6 @@ class RequestTurns:
         calls = [self._call(call) for call in message.tool_calls]
         state = self._replay.own(message.provider_state)
         self._add("assistant", written(message, calls, state, signed=self._signed))
-        # At once: a result that came late, or behind what a user said meanwhile, must still follow its call.
-        self._add("user", [self._result(call) for call in message.tool_calls])
 
     def _call(self, call: ToolCall) -> Wire:
         # What was wrong with a call's arguments stands in its error result.
@@ -82,17 +74,10 @@ class RequestTurns:
         given = msgspec.Raw(b"{}" if broken else call.arguments.encode())
         return {"type": "tool_use", "id": accepted(call.id, CALL_IDS), "name": call.name, "input": given}
 
-    def _result(self, call: ToolCall) -> Wire:
-        known = self._results.get(call.id)
-        block: Wire = {"type": "tool_result", "tool_use_id": accepted(call.id, CALL_IDS)}
-        if not known:
-            return block | {"content": _UNANSWERED, "is_error": True}
-        result = known.pop(0)
+    def _result(self, result: ToolMessage) -> Wire:
         content = result.content if isinstance(result.content, str) else self._blocks(result.content)
+        block: Wire = {"type": "tool_result", "tool_use_id": accepted(result.tool_call_id, CALL_IDS)}
         return block | {"content": content} | ({"is_error": True} if result.error else {})
-
-    def _user(self, blocks: list[Wire]) -> None:
-        self._add("user", blocks)
 
     def _add(self, role: str, blocks: list[Wire]) -> None:
         if not blocks:

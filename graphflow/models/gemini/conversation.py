@@ -39,13 +39,7 @@ def contents(messages: Sequence[Message], replay: Replay, *, third: bool) -> lis
                 parts = _parts(with_name(message) if isinstance(message, HumanMessage) else message.content)
                 role = "user"
             case ToolMessage():
-                named = names.get(message.tool_call_id)
-                # A result without its call is refused; so it is said.
-                parts = (
-                    [{"text": "Result of an earlier call:"}, *_parts(message.content)]
-                    if named is None
-                    else _result(message, named, nested=third)
-                )
+                parts = _result(message, names[message.tool_call_id], nested=third)
                 role = "user"
             case AIMessage():
                 parts = _own_parts(message, replay, fill=third) or _plain_parts(message, fill=third)

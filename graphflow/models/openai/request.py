@@ -12,6 +12,7 @@ from graphflow.messages import AIMessage, HumanMessage, Message, ToolMessage, to
 from graphflow.models.accumulator import arguments_error
 from graphflow.models.families import family_of, fit_effort
 from graphflow.models.logs.log import notice
+from graphflow.models.openai.think_tags import tagged
 from graphflow.models.options import ChatOptions, OneTool, ResponseFormat, ToolSpec
 from graphflow.models.profiles import Knobs, Profile, knows_compute
 from graphflow.models.remote.loose_json import encode_body
@@ -153,8 +154,11 @@ def _bridged(messages: Sequence[dict[str, Any]], bridge: str) -> Iterator[dict[s
 
 
 def _think(data: dict[str, Any], said: dict[str, Any]) -> None:
-    """Puts the thinking that a provider wants back as a part of the content (Mistral) there."""
+    """Puts the thinking that a provider wants back in the content there: as a part (Mistral), or between tags."""
     thinking, blocks = said.pop("thinking", None), said.pop("content", None)
+    pieces, reasoning = said.pop("tagged", None), said.pop("tagged_reasoning", None)
+    if pieces and isinstance(reasoning, str):
+        data["content"] = tagged(data["content"] or "", reasoning, pieces)
     # Blocks of Claude are for its own protocol.
     if not thinking or blocks is not None:
         return

@@ -16,7 +16,7 @@ _JOINED = ("text", "summary", "data")
 class StateCollector:
     """The provider state of one turn. `close` gives it out, whole."""
 
-    __slots__ = ("_blocks", "_calls", "_details", "_extra", "_replay")
+    __slots__ = ("_blocks", "_calls", "_details", "_extra", "_replay", "tagged")
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -25,6 +25,8 @@ class StateCollector:
         self._calls: dict[int, dict[str, Any]] = {}
         self._blocks: list[tuple[dict[str, Any], int, int, int]] = []
         """Of Claude: a block, and how many characters of reasoning, of text, and calls had come until then."""
+        self.tagged: Sequence[tuple[bool, int]] = ()
+        """Reasoning and text in the content, see `think_tags`."""
 
     def details(self, items: list[Any]) -> None:
         """Takes `reasoning_details` of one chunk."""
@@ -68,6 +70,8 @@ class StateCollector:
             data["extra_content"] = self._extra
         if reasoned:
             data |= {"reasoning_content": AS_REASONING, "reasoning": AS_REASONING, "thinking": AS_REASONING}
+        if any(inside for inside, _ in self.tagged):
+            data |= {"tagged": [list(piece) for piece in self.tagged], "tagged_reasoning": AS_REASONING}
         if self._blocks:
             data["content"] = self._content(reasoned, said, len(arguments))
         elif "content" in replay.message_fields:

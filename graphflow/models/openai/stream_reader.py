@@ -228,6 +228,7 @@ class TurnReader(TurnProgress):
         if self._think is not None:
             # Text that the splitter held back precedes the calls, as it did on the wire.
             self._put_pieces(self._think.close(), out)
+            self._state.tagged = self._think.pieces
         self._calls.flush(out)
         self._state.close(
             out, reasoned=self._reasoning_characters, said=self._characters, arguments=self._calls.arguments()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
@@ -12,12 +14,14 @@ class ThinkSplitter:
     a tail that may be the beginning of a tag is held back, until the next delta shows what it is.
     """
 
-    __slots__ = ("_held", "_inside")
+    __slots__ = ("_held", "_inside", "pieces")
 
     def __init__(self, *, inside: bool = False) -> None:
         """`inside`: the chat template has already opened the tag, so the text begins with reasoning."""
         self._inside = inside
         self._held = ""
+        self.pieces: list[tuple[bool, int]] = []
+        """`(is_reasoning, characters)` of what was fed, neighbours of one kind as one."""
 
     def feed(self, text: str) -> list[tuple[bool, str]]:
         """`(is_reasoning, text)` pieces in order, none empty."""
@@ -32,6 +36,7 @@ class ThinkSplitter:
                 before, self._held = _split_tail(before, tag)
             if before:
                 pieces.append((self._inside, before))
+                self._count(before)
             if found:
                 self._inside = not self._inside
             text = after
@@ -40,7 +45,30 @@ class ThinkSplitter:
     def close(self) -> list[tuple[bool, str]]:
         """What was held back and turned out to be no tag."""
         held, self._held = self._held, ""
-        return [(self._inside, held)] if held else []
+        if not held:
+            return []
+        self._count(held)
+        return [(self._inside, held)]
+
+    def _count(self, text: str) -> None:
+        before = self.pieces.pop()[1] if self.pieces and self.pieces[-1][0] is self._inside else 0
+        self.pieces.append((self._inside, before + len(text)))
+
+
+def tagged(text: str, reasoning: str, pieces: Sequence[Sequence[int]]) -> str:
+    """The content as the model wrote it; `text` alone where either was edited since."""
+    sizes = [sum(size for kind, size in pieces if bool(kind) is inside) for inside in (False, True)]
+    if sizes != [len(text), len(reasoning)]:
+        return text
+    out: list[str] = []
+    for inside, size in pieces:
+        if inside:
+            out.append(f"{_OPEN}{reasoning[:size]}{_CLOSE}")
+            reasoning = reasoning[size:]
+        else:
+            out.append(text[:size])
+            text = text[size:]
+    return "".join(out)
 
 
 def _split_tail(text: str, tag: str) -> tuple[str, str]:

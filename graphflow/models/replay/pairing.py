@@ -1,4 +1,5 @@
-"""Calls and results as every provider takes them: each id once, each call answered behind its turn, no result without its call.
+"""Calls and results as every provider takes them: each id once, each call answered behind its turn and in its place, no result
+without its call.
 
 Conversations of the engine are so. Those that code makes need not be, and providers refuse the whole request.
 """
@@ -26,20 +27,24 @@ def repaired(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _fit(messages: Sequence[Message]) -> bool:
     known: set[str] = set()
-    waiting: set[str] = set()
+    waiting: list[str] = []
     for message in messages:
         # Exact types, as this runs over the whole history for each call of a model.
         if (kind := type(message)) is ToolMessage:
-            if message.tool_call_id not in waiting:  # type: ignore[union-attr]
+            # Gemini takes results without ids by their order.
+            if not waiting or message.tool_call_id != waiting.pop():  # type: ignore[union-attr]
                 return False
-            waiting.remove(message.tool_call_id)  # type: ignore[union-attr]
         elif waiting:
             return False
         elif kind is AIMessage and (calls := message.tool_calls):  # type: ignore[union-attr]
-            waiting = {call.id for call in calls}
-            if "" in waiting or len({wire_id(call_id) for call_id in waiting}) < len(calls) or waiting & known:
+            waiting = [call.id for call in reversed(calls)]
+            if (
+                "" in waiting
+                or len({wire_id(call_id) for call_id in waiting}) < len(calls)
+                or not known.isdisjoint(waiting)
+            ):
                 return False
-            known |= waiting
+            known.update(waiting)
     return not waiting
 
 

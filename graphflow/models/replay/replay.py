@@ -25,7 +25,7 @@ from graphflow.models.replay.signed_arguments import SIGNED, unchanged
 AS_REASONING = True
 """In place of a text in the state: the message's own `reasoning`, which would be stored twice."""
 
-_REASONING_TEXTS = frozenset({"reasoning_content", "reasoning", "thinking"})
+_REASONING_TEXTS = frozenset({"reasoning_content", "reasoning", "thinking", "tagged_reasoning"})
 Rule = TypeVar("Rule", ReplayRule, CallIdRule, OrderRule)
 
 

@@ -138,6 +138,13 @@ REPLAY_RULES: tuple[ReplayRule, ...] = (
         source="https://github.com/avante-corp/avante.nvim/pull/2940",
     ),
     ReplayRule(
+        # "The reasoning_details field … must be preserved completely", as it came with `reasoning_split`.
+        providers=("minimax",),
+        message=("reasoning_details",),
+        checked="2026-11-23",
+        source="https://platform.minimax.io/docs/api-reference/text-openai-api",
+    ),
+    ReplayRule(
         # As a thinking part of the content, before the text: "the full assistant message, thinking trace included".
         providers=("mistral",),
         message=("thinking", "extra_content"),
