@@ -17,12 +17,12 @@ from graphflow.errors import Fenced, GraphflowError, StoreError
 from graphflow.events import RunError
 from graphflow.graph.core.commands import Command, Commit
 from graphflow.graph.core.machine import Interrupt, Machine, Patch
-from graphflow.graph.core.ticks import AnyTick
+from graphflow.graph.core.ticks import AnyTick, NodeSucceeded
 from graphflow.graph.core.transition import advance
 from graphflow.graph.engine.announcements import After, count_after, events_after
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.scheduler import Scheduler
-from graphflow.graph.engine.state_bound import StateBound
+from graphflow.graph.engine.state_bound import MUCH_BYTES, MuchToStore, StateBound
 from graphflow.graph.engine.suspension import NodeRunOver
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class BesideTheLoop:
 
     __slots__ = ("_compute", "_run", "now")
 
-    def __init__(self, run: Run, compute: Callable[[AnyTick], Computed]) -> None:
+    def __init__(self, run: Run, compute: Callable[..., Computed]) -> None:
         self._run, self._compute = run, compute
         self.now: _Computing | None = None
         """The tick that is being computed."""
@@ -68,7 +68,7 @@ class BesideTheLoop:
         if self._run.error is not None:
             raise self._run.error
         self.settle(tick)
-        now = self.now = _Computing(tick, partial(self._compute, tick))
+        now = self.now = _Computing(tick, partial(self._compute, tick, apart=True))
         await asyncio.wait((asyncio.wrap_future(now.future),))
         if self.now is now:
             self.settle()
@@ -132,24 +132,34 @@ class Commits:
         self._gave_way = 0.0
         """When a run whose commits were written at once last let the event loop turn."""
 
-    def compute(self, tick: AnyTick) -> Computed:
+    def compute(self, tick: AnyTick, *, apart: bool = False) -> Computed:
         """What a tick leads to, and the record of it; nothing has changed yet.
 
+        Args:
+            apart: in a thread, where time does not matter.
+
         Raises:
+            MuchToStore: a node's result belongs there.
             CodecError: the change can't be stored.
             LimitExceeded: the state would become too large.
         """
         run = self._run
         if run.usage and tick.usages is None:  # usage of node runs that this tick cancels counts too
             tick.usages = run.usage
+        taken = None
+        if apart and run.journal is not None:
+            tick, taken = run.journal.without_bytes(tick, run.machine)
         machine, commands = advance(run.plan, run.machine, tick)
         commit = commands[0]
         assert isinstance(commit, Commit)
-        self._bound.admit(tick, commit)
+        written = self._bound.admit(tick, commit)
         if run.journal is None:
             return machine, commands, None
+        if written > MUCH_BYTES and not apart and type(tick) is NodeSucceeded:
+            self._bound.forget()
+            raise MuchToStore
         # Encoded before anything changes: a value that can't be stored fails its node, and the machine is as it was.
-        prepared = run.journal.prepare(commit)
+        prepared = run.journal.prepare(commit, taken)
         if (
             prepared.media
         ):  # once more with references: few ticks have media, and the others need no look into their values

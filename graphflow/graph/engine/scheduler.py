@@ -20,6 +20,7 @@ from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.engine.node_runs import NodeRuns
 from graphflow.graph.engine.outcomes import unstorable
 from graphflow.graph.engine.run import Run
+from graphflow.graph.engine.state_bound import MuchToStore
 from graphflow.graph.engine.suspension import Suspended, is_suspension
 
 log = logging.getLogger("graphflow.nodes")
@@ -257,15 +258,15 @@ class Scheduler:
             return
         ctx.close_blocks()  # before the tick: its blocks end before `node.end`
         try:
-            if frame.parent >= 0 and joins_many(run.plan, run.machine, number):
+            try:
+                if frame.parent >= 0 and joins_many(run.plan, run.machine, number):
+                    await run.feed_apart(tick)
+                else:
+                    run.feed(tick)
+            except MuchToStore:
                 await run.feed_apart(tick)
-            else:
-                run.feed(tick)
         except (CodecError, NodeFailed) as error:  # the tick had no effect: the result can't be stored or written
-            if isinstance(error, CodecError):
-                where = error.detail.get("channel") or "its state"
-                error = unstorable(error, f"what node {node.name!r} gives for {where!r}")
-            raised = error
+            raised = _named(error, node)
             run.feed(self.runs.failed(ctx, raised))
         if raised is not None and run.machine.status == "failed":
             run.cause = release_frames(raised)
@@ -279,3 +280,11 @@ class Scheduler:
             self._waiters.open(self.runs.question(ctx, frame, node), ctx)
         except NodeFailed as error:
             run.feed(self.runs.failed(ctx, error))
+
+
+def _named(error: CodecError | NodeFailed, node: PlanNode) -> Exception:
+    """The error with what it is about."""
+    if not isinstance(error, CodecError):
+        return error
+    where = error.detail.get("channel") or "its state"
+    return unstorable(error, f"what node {node.name!r} gives for {where!r}")

@@ -13,6 +13,13 @@ from graphflow.graph.core.machine import FramePatch, Machine, all_frames
 from graphflow.graph.core.ticks import AnyTick, NodeSucceeded, OperationRecorded
 from graphflow.value_size import size_of
 
+MUCH_BYTES = 1024 * 1024
+"""What a node writes of this size takes milliseconds: to be encoded, and where it is media also to be hashed."""
+
+
+class MuchToStore(Exception):
+    """A node gave more than the event loop should encode. Nothing has happened: the tick belongs beside the loop."""
+
 
 class StateBound:
     """The bound of one thread, in one epoch."""
@@ -24,8 +31,12 @@ class StateBound:
         self._known: int | None = None
         """The state has at most so many bytes; None: not measured yet."""
 
-    def admit(self, tick: AnyTick, commit: Commit) -> None:
-        """Counts what a tick wrote.
+    def forget(self) -> None:
+        """What was admitted last has no effect."""
+        self._known = None
+
+    def admit(self, tick: AnyTick, commit: Commit) -> int:
+        """Counts what a tick wrote, in bytes.
 
         Raises:
             LimitExceeded: the state would grow beyond the bound; the tick must have no effect.
@@ -41,7 +52,7 @@ class StateBound:
         known = self._known
         if known is not None and (not written or known + written <= self._most):
             self._known = known + written
-            return
+            return written
         assert commit.before is not None and commit.machine is not None
         if self._known is None:
             self._known = machine_size(commit.before, self._most) if commit.before.frames else 0
@@ -56,6 +67,7 @@ class StateBound:
                     "keep less in the state, or raise it, then resume the thread",
                 )
         self._known = known
+        return written
 
     def _more(self, change: FramePatch) -> int:
         """What else the patch of a frame holds of nodes: results of operations, a branch's output, what a map goes through."""
