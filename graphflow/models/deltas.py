@@ -1,7 +1,7 @@
 """What a model's stream is made of: frozen structs, one per thing that can arrive.
 
 A stream is any number of deltas and then exactly one `Finish`. One chunk of a provider gives at most
-one delta per semantic block, at once; nothing is merged, held back or cut again (spec 1.4).
+one delta per semantic block, at once; nothing is merged, held back or cut again.
 """
 
 from __future__ import annotations

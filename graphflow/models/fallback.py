@@ -1,4 +1,4 @@
-"""Other models that are asked where one fails before its first delta (spec 7).
+"""Other models that are asked where one fails before its first delta.
 
 A list of models (`options.fallback`, or `fallback` of a provider's table) is asked in its order; the list of the model that was
 asked first counts, not those of the others, so two providers may stand in for each other. `fallback = true` of a provider is

@@ -1,7 +1,7 @@
 """What a model call costs: tokens times price.
 
 The prices of the settings (`[prices."PROVIDER/MODEL"]`) win over those of the model data, which are list prices of a day.
-A price that is not known is None, never 0 (spec 1.3).
+A price that is not known is None, never 0.
 """
 
 from __future__ import annotations

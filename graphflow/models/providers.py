@@ -1,4 +1,4 @@
-"""From a provider's key to a model: profiles, environment and `auto` (spec 7).
+"""From a provider's key to a model: profiles, environment and `auto`.
 
 Order of `auto`: `LLM_BASE_URL` if set; else `LLM_PROVIDER`; else the one provider whose key is set;
 else `scripted`.

@@ -1,4 +1,4 @@
-"""The second way to a model: a multi-provider library, for providers that do not speak the OpenAI protocol (spec 7).
+"""The second way to a model: a multi-provider library, for providers that do not speak the OpenAI protocol.
 
 The library (`any-llm`, the extra `providers`) turns what each of them sends into OpenAI-shaped chunks; from there on a turn
 is read, limited, retried and reported by the same code as on the native way. It is loaded with the first request.

@@ -65,7 +65,7 @@ decode_chunk = msgspec.json.Decoder(Chunk).decode
 def lenient_chunk(raw: dict[str, Any]) -> Chunk:
     """The chunk in `raw`, without the fields whose type can't be used.
 
-    Texts that go on in the next chunk may end in half a surrogate pair (see `SurrogateJoiner`); all others are whole.
+    Texts that go on in the next chunk may end in half a surrogate pair (see `ChunkHalvesJoiner`); all others are whole.
     """
     choices = raw.get("choices")
     return Chunk(

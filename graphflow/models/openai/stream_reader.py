@@ -1,6 +1,6 @@
 """One turn of an OpenAI-compatible provider: events in, deltas out, and how the turn ended.
 
-The rules (spec 7): a finish reason, not `[DONE]`, means success; the last usage wins; only candidate 0
+The rules: a finish reason, not `[DONE]`, means success; the last usage wins; only candidate 0
 counts; unreadable data is skipped, except while a call's arguments arrive.
 """
 
@@ -13,6 +13,7 @@ import msgspec
 
 from graphflow.messages import Message
 from graphflow.models.deltas import Delta, Finish, FinishReason, TextDelta, ThinkingDelta, Usage
+from graphflow.models.openai.chunk_halves import ChunkHalvesJoiner
 from graphflow.models.openai.chunks import (
     CallPart,
     Chunk,
@@ -23,7 +24,6 @@ from graphflow.models.openai.chunks import (
     whole_turn_chunk,
 )
 from graphflow.models.openai.state import StateCollector
-from graphflow.models.openai.surrogate_pairs import SurrogateJoiner
 from graphflow.models.openai.think_tags import ThinkSplitter
 from graphflow.models.openai.tool_call_assembly import CallTable
 from graphflow.models.options import ToolSpec
@@ -55,7 +55,7 @@ class TurnReader(TurnProgress):
     ) -> None:
         super().__init__(provider, mask=mask, warn=warn, finish_optional=profile.finish_optional)
         self._think = ThinkSplitter(inside=profile.think_tags == "open") if profile.think_tags else None
-        self._mend = SurrogateJoiner()
+        self._mend = ChunkHalvesJoiner()
         self._state = StateCollector(replay)
         self._calls = CallTable(
             offered=[tool.name for tool in tools],

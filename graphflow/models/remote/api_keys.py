@@ -1,4 +1,4 @@
-"""Keys that a function gives: tokens of Entra, Vertex or STS that end after an hour (spec 7)."""
+"""Keys that a function gives: tokens of Entra, Vertex or STS that end after an hour."""
 
 from __future__ import annotations
 

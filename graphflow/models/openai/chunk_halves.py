@@ -1,4 +1,4 @@
-"""Characters beyond the basic plane that a provider cut in two halves, put together again."""
+"""Where a chunk of chat completions may have half a character, and what joins the halves over the chunks of a turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphflow.models.openai.chunks import Chunk, FunctionPart
 from graphflow.models.remote.surrogate_pairs import HalvesJoiner
 
 
-class SurrogateJoiner(HalvesJoiner):
+class ChunkHalvesJoiner(HalvesJoiner):
     """Joins half surrogate pairs over the chunks of one turn."""
 
     __slots__ = ()
