@@ -72,9 +72,11 @@ def create_app(
         title="graphflow",
         version=_version(),
         lifespan=lifespan,
-        # The docs pages load scripts from another host; `routes/pages.py` serves one without.
+        # The docs pages load scripts from another host, and the document is made on the event loop; `routes/pages.py` serves
+        # them without either.
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         routes=ROUTES.routes,
     )
     settings = application.settings.server

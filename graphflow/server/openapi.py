@@ -37,7 +37,7 @@ _MEANINGS = {
 
 
 def install(app: FastAPI) -> None:
-    """Serves the page at `/openapi.json`, made when it is first asked for."""
+    """Has the page made when it is first asked for."""
 
     def page() -> Schema:
         if app.openapi_schema is None:

@@ -62,7 +62,7 @@ class ServerSettings:
         16_777_216, "Largest request body; a larger one is refused with 413.", unit="bytes", least=1
     )
     max_body_values: int = _setting(
-        250_000,
+        50_000,
         "Most values of a request body of more than 64 KiB: entries of lists and objects, at any depth. Reading more would keep"
         " every other request waiting; they are refused with 413.",
         unit="values",

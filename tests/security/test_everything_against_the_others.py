@@ -38,7 +38,7 @@ PLACES = {
     "sha256": "0" * 64,
 }
 """Parameter of a path → what there is of it."""
-PAGES = ("/", "/docs", "/api/openapi.json")
+PAGES = ("/", "/docs", "/openapi.json")
 """What OpenAPI does not describe."""
 CLOCK = {"use": "tool:time_now", "with": {}, "next": "end"}
 ASKED = {"type": "object", "properties": {"query": {"type": "string"}, "params": {"type": "object"}}}

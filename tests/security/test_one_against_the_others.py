@@ -94,7 +94,7 @@ for key, made in AGENTS.items():
 READS = (
     "/api/threads", "/api/threads/{t}", "/api/threads/{t}/state", "/api/threads/{t}/checkpoints?limit=500",
     "/api/threads/{t}/messages", "/api/threads/{t}/cost", "/api/inbox", "/api/chats", "/api/runs", "/api/usage",
-    "/api/metrics", "/metrics", "/api/openapi.json",
+    "/api/metrics", "/metrics", "/openapi.json",
 )  # fmt: skip
 """What one may ask of a thread once it has all those branches."""
 
@@ -186,25 +186,38 @@ async def test_no_body_keeps_the_loop_from_the_others(application: Application, 
             assert longest < MOST_S, f"{what} to {path} kept the loop for {longest:.3f} s"
 
 
-TEXTS = [f"s{number}" for number in range(240_000)]
+MANY_VALUES: dict[str, list[Any]] = {
+    "texts": [f"s{number}" for number in range(49_000)],
+    "objects": [{"a": number} for number in range(24_500)],
+    "objects of three": [{"a": number, "b": "x", "c": [number]} for number in range(9_800)],
+}
 """As many values as a body may have."""
-MANY_TEXTS: dict[str, tuple[str, str, Any]] = {
-    "query": ("POST", "/api/query", {"agentKey": "few", "message": "go", "chatId": "c-texts", "stream": False, "params": {"list": TEXTS}}),
-    "submit": ("POST", "/api/submit", {"chatId": "c-few", "runId": "x", "interruptId": "x", "payload": TEXTS}),
-    "signal": ("POST", "/api/threads/c-few/signal", {"name": "go", "payload": TEXTS}),
-    "edit": ("PATCH", "/api/threads/c-few/state", {"values": {"items": TEXTS}}),
-}  # fmt: skip
+
+
+def sent_in(values: list[Any]) -> dict[str, tuple[str, str, Any]]:
+    query = {"agentKey": "few", "message": "go", "chatId": "c-texts", "stream": False, "params": {"list": values}}
+    return {
+        "query": ("POST", "/api/query", query),
+        "submit": ("POST", "/api/submit", {"chatId": "c-few", "runId": "x", "interruptId": "x", "payload": values}),
+        "signal": ("POST", "/api/threads/c-few/signal", {"name": "go", "payload": values}),
+        "edit": ("PATCH", "/api/threads/c-few/state", {"values": {"items": values}}),
+    }
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("what", MANY_TEXTS)
-async def test_no_body_of_many_texts_and_no_read_of_it_keeps_the_loop(application: Application, what: str) -> None:
-    method, path, body = MANY_TEXTS[what]
+@pytest.mark.parametrize("values", MANY_VALUES)
+@pytest.mark.parametrize("what", sent_in([]))
+async def test_no_body_of_many_values_and_no_read_of_it_keeps_the_loop(
+    application: Application, what: str, values: str
+) -> None:
+    method, path, body = sent_in(MANY_VALUES[values])[what]
     async with measured(application) as (server, client):
         await warm_up(client)
         sent = await turn_of(server, client, lambda: client.request(method, path, json=body))
         assert sent < MOST_S, f"{method} {path} kept the loop for {sent:.3f} s"
         thread = body.get("chatId", "c-few")
-        for read in (*READS, "/api/chat?chatId={t}&includeRawMessages=true", "/api/chats?q=s7"):
+        for read in (
+            () if values != "texts" else (*READS, "/api/chat?chatId={t}&includeRawMessages=true", "/api/chats?q=s7")
+        ):
             longest = await turn_of(server, client, functools.partial(client.get, read.format(t=thread)))
             assert longest < MOST_S, f"GET {read} after it kept the loop for {longest:.3f} s"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shlex
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from graphflow.server import openapi
+from graphflow.server.routes import pages
 from tests.server.conftest import frames, serving
 from tests.server.test_users import ANN, with_tokens
 from tests.service.conftest import make_application
@@ -151,6 +154,25 @@ async def test_the_docs_have_every_route_with_its_parameters_fields_and_a_comman
                 assert f"{parameter['name']}=" in command
     for schema in document["components"]["schemas"].values():
         assert all(field in page.text for field in schema.get("properties", ()))
+
+
+async def test_what_takes_a_moment_to_render_is_rendered_off_the_event_loop(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def noted(made: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            threads.append(threading.get_ident())
+            return made(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(pages, "api_docs", noted(pages.api_docs))
+    monkeypatch.setattr(openapi, "get_openapi", noted(openapi.get_openapi))
+    for path in ("/openapi.json", "/docs"):
+        assert (await client.get(path)).status_code == 200
+    assert len(threads) == 2 and threading.get_ident() not in threads
 
 
 async def test_the_command_that_answers_names_what_it_answers(client: httpx.AsyncClient) -> None:

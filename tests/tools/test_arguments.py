@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphflow.messages import HumanMessage, ToolMessage
 from graphflow.tools.result import ArgumentsRefused, ToolResult
 from graphflow.tools.running.arguments import LatestResults, parse_arguments, result_value
-from graphflow.tools.running.templates import has_template, resolve_templates
+from graphflow.tools.running.templates import MOST_CHARACTERS, has_template, refers, resolve_templates
 
 NOW = {
     "date": "2024-01-31",
@@ -178,6 +178,18 @@ def test_all_references_that_cannot_be_resolved_are_named_at_once():
 def test_braces_that_name_nothing_are_ordinary_text(text: str):
     assert not has_template(text)
     assert resolved(text) == text
+
+
+@pytest.mark.parametrize("more", ["{", "{{ a.", "x{{city_datetime.date}}"])
+def test_what_is_too_long_to_be_searched_for_references_holds_none(more: str):
+    """A search costs time for each brace, and nothing else runs meanwhile."""
+    long = {"text": more * (MOST_CHARACTERS // len(more) + 1)}
+    with pytest.raises(ArgumentsRefused, match=r"more than 250,000 characters may not contain '\{\{'"):
+        refers(long, MOST_CHARACTERS + 1)
+    with pytest.raises(ArgumentsRefused):
+        refers({"deep": [{more * 2 if more == "{" else more: 1}]}, MOST_CHARACTERS + 1)
+    assert not refers({"text": "{ }" * MOST_CHARACTERS}, 3 * MOST_CHARACTERS)
+    assert refers({"text": "{{city_datetime.date}}"}, MOST_CHARACTERS)
 
 
 def test_what_a_result_contains_is_data_and_not_resolved_again():

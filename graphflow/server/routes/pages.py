@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 from html import escape
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response  # noqa: TC002 - FastAPI reads the annotations
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import JSONResponse, Response
 
 from graphflow.server.api_docs import BASE, api_docs
 from graphflow.server.html import Markup, page, table, tag
@@ -60,9 +61,20 @@ async def docs(request: Request) -> Response:
     """The HTTP reference, rendered once from the OpenAPI document that this server gives."""
     state = request.app.state
     if not hasattr(state, "api_docs"):
-        # Rendering takes a moment and the document never changes; only the address differs by client.
-        state.api_docs = api_docs(request.app.openapi(), needs_token=bool(state.tokens))
+        # The document never changes; only the address differs by client. Rendering it the first time takes a moment: in a
+        # thread, so that nobody else waits for it.
+        state.api_docs = await asyncio.to_thread(_rendered, request.app)
     return page("graphflow API", Markup(state.api_docs.replace(BASE, escape(address(request)))))
+
+
+def _rendered(app: FastAPI) -> Markup:
+    return api_docs(app.openapi(), needs_token=bool(app.state.tokens))
+
+
+@router.api_route("/openapi.json", methods=METHODS)
+async def openapi(request: Request) -> Response:
+    """The OpenAPI document, made when it is first asked for."""
+    return JSONResponse(await asyncio.to_thread(request.app.openapi))
 
 
 def address(request: Request) -> str:

@@ -35,7 +35,7 @@ from graphflow.tools.running.frontend_forms import await_form, form_key
 from graphflow.tools.running.policy import ANY_TOOL, CallPolicy, lacking, policy_of
 from graphflow.tools.running.result_text import cut_to, wire_text
 from graphflow.tools.running.standing_rules import NoRules, RuleSource
-from graphflow.tools.running.templates import has_template, resolve_templates
+from graphflow.tools.running.templates import refers, resolve_templates
 
 __all__ = ["ANY_TOOL", "CallPolicy", "ToolRunner"]
 
@@ -314,8 +314,8 @@ class ToolRunner:
     ) -> ReadyCall:
         """The call with its templates resolved and its arguments checked; raises `ArgumentsRefused`."""
         # Source text may contain `{{ }}` of its own, so both the agent and the tool can switch templates off.
-        refers = policy.templates and tool.templates and has_template(given)
-        resolved = resolve_templates(given, results) if refers else given
+        looks = policy.templates and tool.templates and refers(given, len(call.arguments))
+        resolved = resolve_templates(given, results) if looks else given
         prepared = tool.prepare(resolved)
         return ReadyCall(tool=tool, call=call, key=key, arguments=resolved, prepared=prepared, results=results)
 
@@ -380,11 +380,10 @@ class ToolRunner:
                 return False
             try:
                 arguments = parse_arguments(call.arguments)
+                looks = tool.templates and refers(arguments, len(call.arguments))
             except ArgumentsRefused:
                 continue
-            if (tool.templates and has_template(arguments)) or not await self._gate.is_free(
-                tool, arguments, policy, ctx
-            ):
+            if looks or not await self._gate.is_free(tool, arguments, policy, ctx):
                 return False
         return True
 

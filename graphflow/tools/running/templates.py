@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +26,8 @@ MOST_REFERENCES = 1_000
 """In the arguments of one call."""
 MOST_ISSUES = 20
 """That a call is refused with: to word one takes longer than to read it, and a model corrects no hundreds."""
+MOST_CHARACTERS = 250_000
+"""Of the arguments of a call that may hold references: longer ones would be searched for too long at once."""
 _HEAD = re.compile(r"(?P<tool>[\d-]*+[^\W\d][\w-]*+)(?P<path>(?:\.[^\s.\[\]+]++|\[-?[0-9]++\])*)")
 _SHIFT = re.compile(r"(?<!\s)\s*+[+-]\s*+[0-9]++\s*+[A-Za-z]++")
 _INDEX = re.compile(r"-?[0-9]{1,18}")
@@ -40,13 +42,35 @@ _FORMS = (
 )
 
 
+def refers(arguments: Mapping[str, Any], length: int) -> bool:
+    """Whether the arguments of a call hold a reference.
+
+    Args:
+        length: characters of all of them, as the model wrote them.
+
+    Raises:
+        ArgumentsRefused: they may hold one, and are too long to be searched.
+    """
+    if length <= MOST_CHARACTERS:
+        return has_template(arguments)
+    if _any_text(arguments, lambda text: "{{" in text):
+        raise ArgumentsRefused(
+            [f"arguments of more than {MOST_CHARACTERS:,} characters may not contain '{{{{'; give less in one call"]
+        )
+    return False
+
+
 def has_template(value: Any) -> bool:
     """Whether any text in `value`, at any depth, contains a reference."""
+    return _any_text(value, lambda text: _REFERENCE.search(text) is not None)
+
+
+def _any_text(value: Any, is_one: Callable[[str], bool]) -> bool:
     if isinstance(value, str):
-        return _REFERENCE.search(value) is not None
+        return is_one(value)
     if isinstance(value, Mapping):
-        return any(has_template(key) or has_template(item) for key, item in value.items())
-    return isinstance(value, list | tuple) and any(has_template(item) for item in value)
+        return any(_any_text(key, is_one) or _any_text(item, is_one) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(_any_text(item, is_one) for item in value)
 
 
 def resolve_templates(arguments: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
