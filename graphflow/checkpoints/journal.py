@@ -182,7 +182,7 @@ class ThreadJournal:
         return PreparedRecord(commit, body, items, is_large or met is not codec.media_met[0])
 
     def without_bytes(self, value: T, machine: Machine) -> tuple[T, TakenBytes]:
-        taken = TakenBytes(self._stored(machine))
+        taken = TakenBytes(lambda: self._stored(machine))
         return taken.value(value), taken
 
     def _stored(self, machine: Machine) -> Found:

@@ -15,6 +15,7 @@ import pytest
 from graphflow import Context, MemoryCheckpointer, SqliteCheckpointer, load_graph, part_bytes, tool
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.checkpoints.encryption.checkpointer import EncryptedCheckpointer
+from graphflow.checkpoints.media.large_bytes import TakenBytes
 from graphflow.checkpoints.rows import Keep
 from graphflow.content import LARGE_BYTES, FilePart, ImagePart, TextPart, media_of
 from graphflow.errors import NodeFailed, StoreError
@@ -464,3 +465,14 @@ async def test_a_tool_that_gives_a_wrong_part_is_told_so() -> None:
     await app.run({"query": "?"}, "t")
     (message,) = [m for m in (await app.thread("t").state()).values["messages"] if isinstance(m, ToolMessage)]
     assert message.error and "the data of ImagePart must be bytes" in message.text
+
+
+def test_nothing_is_looked_for_in_the_store_where_a_value_has_no_media() -> None:
+    """What a thread has stored is found by a walk through all of its frames: tens of thousands, if it has such a fan."""
+
+    def never() -> dict[str, int]:
+        raise AssertionError("looked for")
+
+    answer = {"items": [{"role": "user", "content": [{"type": "text", "text": "x" * 100_000}]}] * 3}
+    taken = TakenBytes(never)
+    assert taken.value(answer) is answer and not taken.items

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -120,10 +120,11 @@ class TakenBytes(_Changed):
     """Takes the large bytes out of a value, which then names them.
 
     Args:
-        found: what the thread has stored.
+        found: gives what the thread has stored; called where a part of a message is met, since it looks through all of the
+            machine.
     """
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Callable[[], Found]) -> None:
         self._found = found
         self.new: Found = {}
         self.items: list[LogItem] = []
@@ -153,7 +154,7 @@ class TakenBytes(_Changed):
         )
 
     def _number(self, name: str | None) -> int | None:
-        return None if name is None else self._found.get(name, self.new.get(name))
+        return None if name is None else self._found().get(name, self.new.get(name))
 
 
 class _Named(_Changed):
