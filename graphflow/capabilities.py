@@ -83,11 +83,6 @@ def askers(starter: Starter | None) -> tuple[str, ...]:
     return (LOCAL,) if starter is None else tuple(starter["by"])
 
 
-def named(starter: Starter | None) -> str | None:
-    """Who asked first, as records name people; None for the local person."""
-    return None if starter is None else str(starter["by"][0])
-
-
 def narrowed(starter: Starter | None, other: Starter | None) -> Starter | None:
     """Of a run that somebody else begins again (a fork, a rewind, a resume): both have asked, and it may do what both may."""
     if other is None or starter == other:

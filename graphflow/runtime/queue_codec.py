@@ -86,7 +86,7 @@ _TYPES: dict[str, type[Body]] = {kind: cls for cls, kind in _KINDS.items()}
 
 # The names of the fields are stored keys, and stay. What is left out has done its work when the input is queued, or is
 # stored beside it or in another form.
-_NOT_STORED = ("thread_id", "on_busy", "effects", "query")
+_NOT_STORED = ("thread_id", "on_busy", "effects", "by", "query")
 _INPUT_KEYS = tuple(name for name in RunRequest.__struct_fields__ if name not in _NOT_STORED)
 _SUBMIT_KEYS = ("request_id", "chat_id", "run_id", "tool_id", "payload", "view_id")
 _QUERY_KEYS = ("request_id", "message", "role", "agent_key", "references", "params", "scene", "stream", "message_id")

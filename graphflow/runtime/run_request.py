@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from graphflow.capabilities import By, starter_of
+from graphflow.capabilities import By, name_of, starter_of
 from graphflow.events import RequestQuery
 from graphflow.id_rule import check_id
 from graphflow.runtime.history.effects import Choices
@@ -85,6 +85,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How long the process of a detached run waits for answers; None: 300,000."""
     starter: dict[str, Any] | None = None
     """Who asks, as it is stored (`capabilities.Starter`); None: the local person."""
+    by: str | None = None
+    """The same as records name them: a token's name, where the starter is its user."""
     query: RequestQuery | None = None
     """The event that announces it, when it came as a request."""
     holder: str | None = None
@@ -103,8 +105,9 @@ def request_of(input: Any, thread_id: str | None, options: Mapping[str, Any]) ->
         GraphflowError: `invalid_input`: `run_id` is one that no new run may get, or `title` is not one.
     """
     given = dict(options)
-    starter = starter_of(given.pop("by", None))
-    request = RunRequest(input=input, thread_id=thread_id or "", starter=starter, **given)
+    by: By = given.pop("by", None)
+    given |= {"starter": starter_of(by), "by": name_of(by)}
+    request = RunRequest(input=input, thread_id=thread_id or "", **given)
     if request.run_id:
         check_id(request.run_id, "run_id")
     if request.title is not None:

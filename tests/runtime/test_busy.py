@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphflow import Context, Graph
+from graphflow import Context, Graph, Person
 from graphflow.checkpoints.checkpointer import Checkpointer
 from graphflow.errors import EffectsNeedChoice, GraphflowError, ThreadBusy, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
@@ -158,6 +158,14 @@ async def test_rollback_goes_back_to_where_the_run_began(held: Held) -> None:
     history = [c.source for c in await held.app.thread("t").history()]
     assert history == ["node", "input", "rewind", "node", "input"], "the rolled back run is on a branch of its own"
     assert len(await held.app.thread("t").tree()) == 7, "nothing that was there is gone"
+
+
+async def test_a_rollback_is_recorded_under_the_name_of_the_token_and_not_of_its_user(held: Held) -> None:
+    await held.app.run("zero", "t")
+    await held.launch("first")
+    await held.app.run("second", "t", on_busy="rollback", by=Person(name="laptop", user="ada", admin=False))
+    (back,) = [c for c in await held.app.thread("t").history() if c.source == "rewind"]
+    assert (await held.app.thread("t").why(back.id)).by == "laptop"
 
 
 async def test_a_threads_first_run_is_rolled_back_to_nothing(held: Held) -> None:

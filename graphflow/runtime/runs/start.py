@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from graphflow.capabilities import named
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded
 from graphflow.checkpoints.rows import Lineage, ThreadFacts
@@ -179,7 +178,7 @@ async def start_now(host: RunHost, runs: LiveRuns, new: CheckedInput) -> Prepare
             if overdue := overdue_in(loaded.machine, host.clock.now_ms()):
                 return await after_expiry(taking, overdue, lambda: start_now(host, runs, new))
             if request.on_waiting == "answer" and new.consumes is None:
-                return await answer_with_text(taking, loaded, tick.input, named(request.starter), new.audience)
+                return await answer_with_text(taking, loaded, tick.input, request.by, new.audience)
             loaded = await _close_questions(taking, request.on_waiting, loaded)
         elif loaded is not None and request.on_waiting != "cancel":
             check_outcomes(request.thread_id, loaded.machine)

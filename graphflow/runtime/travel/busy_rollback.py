@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from graphflow.capabilities import Starter, named
 from graphflow.checkpoints.loading import Loaded, load_thread
 from graphflow.checkpoints.record_decoder import decode_meta
 from graphflow.errors import CheckpointNotFound, ThreadBusy
-from graphflow.runtime.history.effects import CHOICES, Choices, effects_behind, resolve_choices
+from graphflow.runtime.history.effects import CHOICES, effects_behind, resolve_choices
 from graphflow.runtime.history.messages import nothing_yet
+from graphflow.runtime.run_request import RunRequest
 from graphflow.runtime.runs.concurrency import TRIES, CheckedInput
 from graphflow.runtime.runs.live_runs import LiveRuns, PreparedRun
 from graphflow.runtime.runs.run_host import RunHost
@@ -29,7 +29,7 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
     last: ThreadBusy | None = None
     for _ in range(TRIES):
         await runs.ready()
-        await _roll_back(host, runs, request.thread_id, request.effects, request.starter)
+        await _roll_back(host, runs, request)
         try:
             # Whoever has taken the thread in between is rolled back too, not only interrupted.
             return await start_now(host, runs, again)
@@ -39,8 +39,9 @@ async def start_after_rollback(host: RunHost, new: CheckedInput) -> PreparedRun:
     raise last
 
 
-async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Choices, starter: Starter | None) -> None:
+async def _roll_back(host: RunHost, runs: LiveRuns, request: RunRequest) -> None:
     """Cancels the run that drives the thread, and commits a head that goes on from where it began."""
+    thread_id, effects = request.thread_id, request.effects
     live = runs.by_thread.get(thread_id)
     # The effects below are read from the store, so the run's latest writes have to be there.
     if live is not None and live.journal is not None:
@@ -63,7 +64,8 @@ async def _roll_back(host: RunHost, runs: LiveRuns, thread_id: str, effects: Cho
     row = await runs.store.thread(thread_id)
     if row is not None and row.facts.run_id == run_id:
         travel = Travel(host, thread_id)
-        await travel.rewind_to(target, effects, cancel=False, by=named(starter), what="rollback", starter=starter)
+        starter = request.starter
+        await travel.rewind_to(target, effects, cancel=False, by=request.by, what="rollback", starter=starter)
 
 
 async def _before_run(runs: LiveRuns, head: Loaded, run_id: str | None) -> Loaded:

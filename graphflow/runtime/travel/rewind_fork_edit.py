@@ -82,6 +82,8 @@ class Travel:
         )
         async with Taking(self._host, runs, row):
             tick = self._moved("rewind", found, choices, by)
+            if starter is not None:
+                tick = msgspec.structs.replace(tick, starter=starter)
             return await self._commit(runs, row, target, tick, self._branch(target))
 
     async def fork(
