@@ -18,10 +18,13 @@ from graphflow.settings import Settings
 from graphflow.tools.builtin.ls import list_files
 from graphflow.tools.builtin.output import Output
 from graphflow.tools.builtin.readers import read_files
+from graphflow.tools.search.file_walk import Looked, files_below
+from graphflow.tools.search.ignore_rules import IgnoreRules
 from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 from graphflow.tools.workspace.system import System
 from tests.campaign import size
 from tests.needs import need
+from tests.patience import PATIENCE_S
 from tests.security.workspace_folder import SECRET
 
 CALLS = [name for name in vars(System) if not name.startswith("_") and name != "resolves_beneath"]
@@ -132,6 +135,14 @@ def removed(workspace: Workspace, path: str) -> bytes:
     return b""
 
 
+def walked(workspace: Workspace, start: str = ".") -> bytes:
+    """All that a search reads."""
+    with workspace.walk(start, max_s=PATIENCE_S) as walk:
+        paths = list(files_below(walk, IgnoreRules(walk.read), Looked(hidden=True)))
+        assert "secret" not in " ".join(paths)
+        return b"".join(walk.read(path, 99) or b"" for path in [*paths, "sub/b.txt", "in/b.txt", ".env"])
+
+
 USES: dict[str, Callable[[Workspace], bytes]] = {
     "read": lambda w: w.read("sub/b.txt", 99),
     "read deep": lambda w: w.read("sub/deep/c.txt", 99),
@@ -140,6 +151,8 @@ USES: dict[str, Callable[[Workspace], bytes]] = {
     "cat": lambda w: cat(w, "sub/b.txt", "in/deep/c.txt"),
     "ls -R": lambda w: ls(w, "-laR"),
     "entries": lambda w: " ".join(entry.name for entry in w.entries("sub")[0] if entry.name != "b.txt").encode(),
+    "walk": walked,
+    "walk through a link": lambda w: walked(w, "in"),
     "write": lambda w: wrote(w, "sub/b.txt"),
     "write new": lambda w: wrote(w, "sub/deep/new.txt"),
     "write through a link": lambda w: wrote(w, "in/b.txt"),
@@ -210,3 +223,19 @@ def test_a_thread_that_swaps_all_the_time_gets_nothing(tmp_path: Path, swap: str
                 pass
     assert right
     folder.check(b"")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("openat2", [True, False], ids=["kernel", "walk"])
+@pytest.mark.parametrize("swap", ["file for a link out", "folder for a link out", "inner folder for a link out"])
+def test_a_search_while_a_thread_swaps_all_the_time_shows_nothing(tmp_path: Path, swap: str, openat2: bool):
+    if openat2:
+        need(System().resolves_beneath(), "openat2")
+    folder = Folder(tmp_path)
+    workspace = Workspace(folder.root, system=System(openat2=openat2))
+    shown = b""
+    with swapping_all_the_time(SWAPS[swap](folder)):
+        for _ in range(size(100, long=100_000)):
+            shown = walked(workspace) or shown
+    assert shown
+    folder.check(shown)

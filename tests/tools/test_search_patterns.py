@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphflow.tools.search.patterns import MAX_ALTERNATIVES, NoPattern, compiled_glob, compiled_name, expanded
+from graphflow.tools.search.patterns import (
+    MAX_ALTERNATIVES,
+    NoPattern,
+    compiled_glob,
+    compiled_name,
+    expanded,
+    name_of_glob,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +83,14 @@ def test_braces_stand_for_a_bounded_number_of_patterns():
 def test_what_does_not_end_is_no_pattern(pattern: str):
     with pytest.raises(NoPattern):
         compiled_glob(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**/*.py", "**/a", "**/[ab]*", "**/**", "**/", "*.py", "a/**/b", "**/{a,b}", "**/a/b"]
+)
+def test_a_pattern_of_names_alone_fits_the_same_files(pattern: str):
+    name = name_of_glob(pattern)
+    for path in ("a", "b.py", "x/a", "x/y/b.py", "a/b", "a/x/b"):
+        fits = bool(compiled_glob(pattern).fullmatch(path))
+        assert name is None or fits == bool(name.fullmatch(path.rpartition("/")[2])), path
+    assert (name is not None) == (pattern in ("**/*.py", "**/a", "**/[ab]*", "**/"))

@@ -21,6 +21,7 @@ from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
 from graphflow.tools.search.file_walk import Looked, files_below, shown_prefix
 from graphflow.tools.search.ignore_rules import IgnoreRules
+from graphflow.tools.search.patterns import name_of_glob
 from graphflow.tools.workspace import Workspace
 from graphflow.tools.workspace.homes import Workspaces
 from graphflow.tools.workspace.walking import Walk
@@ -59,6 +60,7 @@ def _find(workspace: Workspace, arguments: Mapping[str, Any], ctx: ToolContext) 
     pattern = normalized(arguments["pattern"])
     looked = Looked(
         pattern=file_pattern("pattern", pattern),
+        name=name_of_glob(pattern),
         hidden=arguments.get("include_hidden", False),
         ignored=arguments.get("include_ignored", False),
     )

@@ -22,6 +22,8 @@ class Looked:
 
     pattern: re.Pattern[str] | None = None
     """Of the path relative to the start; None: every file."""
+    name: re.Pattern[str] | None = None
+    """The same as the pattern for one that is about names only: it saves making the paths."""
     hidden: bool = False
     """Also names that begin with a dot."""
     ignored: bool = False
@@ -49,7 +51,12 @@ def files_below(walk: Walk, rules: IgnoreRules, looked: Looked) -> Iterator[str]
         prefix = f"{folder}/" if folder else ""
         below = prefix[skip:]
         # The pattern first: it leaves few to sort and to compare with the rules.
-        for name in sorted(listing.files if fits is None else [each for each in listing.files if fits(below + each)]):
+        names = listing.files
+        if looked.name is not None:
+            names = list(filter(looked.name.fullmatch, names))
+        elif fits is not None:
+            names = [each for each in names if fits(below + each)]
+        for name in sorted(names):
             if not _is_left_out(rules, looked, folder, name, is_folder=False):
                 yield prefix + name
         left += [

@@ -57,6 +57,12 @@ def compiled_glob(pattern: str) -> re.Pattern[str]:
     return re.compile("|".join(map(path_expression, expanded(pattern))), re.DOTALL)
 
 
+def name_of_glob(pattern: str) -> re.Pattern[str] | None:
+    """Matches the names of the paths that a valid pattern fits, if it is about names in any folder; else None."""
+    name = pattern.removeprefix("**/")
+    return None if name == pattern or {"/", "{", "\\"} & set(name) or name == "**" else compiled_name(name)
+
+
 def path_expression(pattern: str) -> str:
     """The regular expression of a path's pattern.
 
