@@ -11,7 +11,7 @@ from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
 from graphflow.graph.node_functions import takes_context
 from graphflow.nodes.thread_context import ThreadContext
-from graphflow.tools.run_in_thread import run_in_thread
+from graphflow.tools.run_in_thread import owner_of, run_in_thread
 
 if TYPE_CHECKING:
     from graphflow.graph.definition.kinds import NodeFunction
@@ -51,7 +51,7 @@ class FunctionKind:
             return run
 
         async def run_sync(arguments: Mapping[str, Any], ctx: NodeRun) -> Any:
-            return await run_in_thread(function, **arguments)
+            return await run_in_thread(owner_of(ctx.machine.starter, ctx.thread_id), function, **arguments)
 
         return run_sync
 
@@ -94,7 +94,7 @@ class NodeKind:
 
         async def run_sync(state: Any, ctx: NodeRun) -> Any:
             if not with_context:
-                return await run_in_thread(function, state)
+                return await run_in_thread(owner_of(ctx.machine.starter, ctx.thread_id), function, state)
             # A thread can't await: its context blocks until the loop has answered.
             in_thread = ThreadContext(ctx)
             return await in_thread.run(function, state, in_thread)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from typing import Any
 
 from graphflow.tools.context import ToolContext
-from graphflow.tools.run_in_thread import run_in_thread
+from graphflow.tools.run_in_thread import owner_of, run_in_thread
 from graphflow.tools.signature import Signature, context_parameter
 
 _END = object()
@@ -53,7 +53,7 @@ async def _await(function: Callable[..., Any], given: Mapping[str, Any], ctx: To
 
 
 async def _run_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
-    value = await run_in_thread(function, **given)
+    value = await run_in_thread(owner_of(ctx.starter, ctx.thread_id), function, **given)
     # A sync function may still return an awaitable, a lambda around a coroutine function for one.
     return await value if inspect.isawaitable(value) else value
 
@@ -72,12 +72,13 @@ async def _drain(function: Callable[..., Any], given: Mapping[str, Any], ctx: To
 
 
 async def _drain_in_thread(function: Callable[..., Any], given: Mapping[str, Any], ctx: ToolContext) -> Any:
+    owner = owner_of(ctx.starter, ctx.thread_id)
     steps: Generator[Any, None, Any] = function(**given)
     last: Any = None
     returned: list[Any] = []
     try:
         # A step at a time: progress is sent from the event loop, between the steps.
-        while (step := await run_in_thread(_step, steps, returned)) is not _END:
+        while (step := await run_in_thread(owner, _step, steps, returned)) is not _END:
             last = step
             await ctx.progress(step)
     finally:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,13 @@ from hypothesis import strategies as st
 
 from graphflow.testing.tool_envelope_conformance import assert_envelope
 from graphflow.tools.builtin import BashPolicy, builtin_tools
-from graphflow.tools.builtin.bash import run_command
+from graphflow.tools.builtin.bash import MAX_COMMAND, MAX_PATHS, run_command
 from graphflow.tools.builtin.command_line import CommandRefused, Word, split_words
+from graphflow.tools.builtin.paths import expand
 from graphflow.tools.builtin.process import run_program
 from graphflow.tools.envelope import completed, to_envelope
 from graphflow.tools.port import ToolResult
+from graphflow.tools.workspace import Workspace
 from tests.needs import need
 from tests.patience import PATIENCE_S
 from tests.tools.fakes import tool_context
@@ -364,16 +365,23 @@ def test_a_word_may_be_long_without_being_copied_for_each_character(quote: str):
     assert len(word.text) == 2_000_000
 
 
-@pytest.mark.parametrize(("length", "is_beside"), [(100, False), (1_000_000, True)])
-async def test_a_long_command_is_read_beside_the_event_loop(
-    house: Path, monkeypatch: pytest.MonkeyPatch, length: int, is_beside: bool
-):
-    threads: list[int] = []
+async def test_a_command_has_a_longest_length_and_a_highest_number_of_paths(house: Path):
+    long = await bash(house, "ls " + "a" * MAX_COMMAND)
+    assert long.error is not None
+    assert (long.error.code, f"the limit is {MAX_COMMAND}" in long.text) == ("INVALID_PARAM", True)
+    many = await bash(house, "ls" + " ." * (MAX_PATHS + 1), timeout_s=60)
+    assert many.error is not None
+    assert (many.error.code, f"more than {MAX_PATHS} paths" in many.text) == ("INVALID_PARAM", True)
 
-    def noted(line: str) -> list[Word]:
-        threads.append(threading.get_ident())
-        return split_words(line)
 
-    monkeypatch.setattr("graphflow.tools.builtin.bash.split_words", noted)
-    assert "a command has one line" in (await bash(house, "a" * length + "\n")).text
-    assert [ident != threading.get_ident() for ident in threads] == [is_beside]
+async def test_the_time_of_a_command_includes_looking_its_paths_up(house: Path, monkeypatch: pytest.MonkeyPatch):
+    looked_up: list[str] = []
+
+    def noted(word: Word, workspace: Workspace) -> list[str]:
+        looked_up.append(word.text)
+        return expand(word, workspace)
+
+    monkeypatch.setattr("graphflow.tools.builtin.bash.expand", noted)
+    result = await bash(house, "ls a.txt b.txt docs", timeout_s=0)
+    assert result.data["timedOut"]
+    assert looked_up == ["a.txt"]

@@ -11,6 +11,7 @@ import asyncio
 import os
 import shlex
 import shutil
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from graphflow.tools.builtin.readers import read_files
 from graphflow.tools.context import ToolContext
 from graphflow.tools.port import Tool, tool
 from graphflow.tools.result import ToolFailure, ToolResult, failed
+from graphflow.tools.run_in_thread import owner_of, run_in_thread
 from graphflow.tools.workspace import FileRefused, ProtectedFiles, Workspace
 from graphflow.tools.workspace.homes import Workspaces
 from graphflow.tools.workspace.sandbox import IN_PROCESS, Sandboxes, SandboxPolicy, sandboxed
@@ -94,23 +96,27 @@ def bash_tool(policy: BashPolicy, workspaces: Workspaces | None = None) -> Tool:
             place = await places.of(ctx.thread_id)
         except FileRefused as refused:
             return failed(refused.code, str(refused))
-        return await run_command(command, policy, place.workspace, apart=place.shared_server)
+        owner = owner_of(ctx.starter, ctx.thread_id)
+        return await run_command(command, policy, place.workspace, apart=place.shared_server, owner=owner)
 
     return bash
 
 
-INLINE = 10_000
-"""Characters of a command that are read on the event loop: a few milliseconds."""
+MAX_COMMAND = 10_000
+"""Characters of a command; they are read on the event loop in a few milliseconds."""
+MAX_PATHS = 1_000
+"""Paths of a command, what its patterns match included."""
 
 
 async def run_command(
-    command: str, policy: BashPolicy, workspace: Workspace | None = None, *, apart: bool = False
+    command: str, policy: BashPolicy, workspace: Workspace | None = None, *, apart: bool = False, owner: str = ""
 ) -> ToolResult:
     """The result of one command line; a refusal names what is allowed.
 
     Args:
         workspace: where it runs; default: the policy's folder.
         apart: whether the server has users that must not see each other's files.
+        owner: whose share of the threads it takes (`run_in_thread`).
     """
     sandbox = policy.sandbox or ("required" if apart else "preferred")
     try:
@@ -118,9 +124,9 @@ async def run_command(
         await asyncio.to_thread(policy.sandboxes.require, sandbox, "bash.sandbox")
         if workspace is None:
             workspace = (await policy.workspaces().of("")).workspace
-        # Each character is looked at: many of them beside the event loop.
-        parts = _parts(command) if len(command) <= INLINE else await asyncio.to_thread(_parts, command)
-        call = _CommandCall(command=command, parts=parts, policy=policy, workspace=workspace, sandbox=sandbox)
+        call = _CommandCall(
+            command=command, parts=_parts(command), policy=policy, workspace=workspace, sandbox=sandbox, owner=owner
+        )
         result = await call.run()
     except CommandRefused as refused:
         return _with_sandbox(failed(refused.code, str(refused), _HINT), IN_PROCESS)
@@ -143,47 +149,62 @@ class _CommandCall:
     policy: BashPolicy
     workspace: Workspace
     sandbox: SandboxPolicy
+    owner: str
 
     async def run(self) -> ToolResult:
-        names = await asyncio.to_thread(self._names)
+        stopped = threading.Event()
+        try:
+            names, paths, ended = await run_in_thread(self.owner, self._look, stopped)
+        finally:
+            # A thread can't be cancelled; it ends with the next path that it looks up or line that it writes.
+            stopped.set()
         shown = shlex.join([self.parts.name, *self.parts.options, *(["--", *names] if names else [])])
-        if self.parts.name in _PROGRAMS:
-            ended, applied = await self._program(names)
-        else:
-            ended, applied = await self._in_process(names), IN_PROCESS
+        applied: Mapping[str, Any] = IN_PROCESS
+        if ended is None:
+            ended, applied = await self._program(paths)
         return _with_sandbox(_result(self.command, shown, self.workspace, ended, self.policy), applied)
 
-    def _names(self) -> list[str]:
-        self.workspace.find(".")
-        return [name for word in self.parts.operands for name in expand(word, self.workspace)]
-
-    async def _in_process(self, names: list[str]) -> ProcessResult:
-        out = Output(self.policy.max_chars, self.policy.timeout_s)
-        try:
-            await asyncio.to_thread(self._look, names, out)
-        finally:
-            # A thread can't be cancelled; it ends with the next line that it writes.
-            out.stopped.set()
-        code = None if out.timed_out else int(out.failed)
-        return ProcessResult(exit_code=code, stdout=out.stdout, stderr=out.stderr, cut=out.cut)
-
-    def _look(self, names: list[str], out: Output) -> None:
-        name, options = self.parts.name, self.parts.options
+    def _look(self, stopped: threading.Event) -> tuple[list[str], list[str], ProcessResult | None]:
+        """The names of the paths, the paths for a program, and of a command without one how it ended; blocks."""
+        out = Output(self.policy.max_chars, self.policy.timeout_s, stopped)
+        names, paths = self._names(out), []
         with suppress(OutputEnded):
-            if name == "pwd":
-                out.write(f"{os.path.realpath(self.workspace.root)}\n")
-            elif name == "ls":
-                list_files(options, names, self.workspace, out)
-            else:
-                read_files(name, options, names, self.workspace, out)
+            if self.parts.name in _PROGRAMS:
+                for name in names:
+                    out.check()
+                    # `df` gets what the port found, not the name: another one could have taken its place.
+                    paths += [] if name == "-" else [str(self.workspace.find(name).path)]
+                return names, paths, None
+            self._in_process(names, out)
+        code = None if out.timed_out else int(out.failed)
+        return names, paths, ProcessResult(exit_code=code, stdout=out.stdout, stderr=out.stderr, cut=out.cut)
 
-    async def _program(self, names: list[str]) -> tuple[ProcessResult, dict[str, Any]]:
+    def _names(self, out: Output) -> list[str]:
+        self.workspace.find(".")
+        names: list[str] = []
+        for word in self.parts.operands:
+            names += expand(word, self.workspace)
+            if len(names) > MAX_PATHS:
+                raise CommandRefused(f"the command names more than {MAX_PATHS} paths")
+            # The time of the command is over: it shows what it has found so far.
+            if out.is_over():
+                break
+        return names
+
+    def _in_process(self, names: list[str], out: Output) -> None:
+        name, options = self.parts.name, self.parts.options
+        if name == "pwd":
+            out.write(f"{os.path.realpath(self.workspace.root)}\n")
+        elif name == "ls":
+            list_files(options, names, self.workspace, out)
+        else:
+            read_files(name, options, names, self.workspace, out)
+
+    async def _program(self, paths: list[str]) -> tuple[ProcessResult, dict[str, Any]]:
         name = self.parts.name
         program = shutil.which(name, path=_PATH)
         if program is None:
             raise FileRefused("NOT_FOUND", f"this machine has no {name!r}; use another command")
-        # `df` gets what the port found, not the name: another one could have taken its place.
-        paths = [str(self.workspace.find(each).path) for each in names if each != "-"]
         argv = [program, *self.parts.options, *(["--", *paths] if paths else [])]
         box = await asyncio.to_thread(
             sandboxed,
@@ -202,6 +223,8 @@ class _CommandCall:
 
 
 def _parts(command: str) -> CommandLine:
+    if len(command) > MAX_COMMAND:
+        raise CommandRefused(f"the command has {len(command)} characters; the limit is {MAX_COMMAND}")
     words = split_words(command)
     if not words:
         raise CommandRefused("missing argument: the command is empty")

@@ -16,16 +16,16 @@ class Output:
     Args:
         max_chars: of each.
         timeout_s: after which the next write or check ends the command.
+        stopped: set from outside when the call is cancelled.
     """
 
-    def __init__(self, max_chars: int, timeout_s: float) -> None:
+    def __init__(self, max_chars: int, timeout_s: float, stopped: threading.Event | None = None) -> None:
         self._room = max_chars * 4  # bytes: the most that UTF-8 takes for them
         self._until = time.monotonic() + timeout_s
         self._kept = (bytearray(), bytearray())
         self._dropped = False
         self._max_chars = max_chars
-        self.stopped = threading.Event()
-        """Set from outside when the call is cancelled."""
+        self._stopped = stopped or threading.Event()
         self.timed_out = False
         self.failed = False
         """Whether a part of the command failed: exit code 1."""
@@ -50,10 +50,14 @@ class Output:
 
     def check(self) -> None:
         """Raises `OutputEnded` when the time is over or the call was cancelled; for loops that write nothing for long."""
+        if self.is_over():
+            raise OutputEnded
+
+    def is_over(self) -> bool:
+        """Whether the time is over or the call was cancelled."""
         if time.monotonic() > self._until:
             self.timed_out = True
-        if self.timed_out or self.stopped.is_set():
-            raise OutputEnded
+        return self.timed_out or self._stopped.is_set()
 
     def _keep(self, kept: bytearray, raw: bytes) -> None:
         room = self._room - len(kept)

@@ -14,7 +14,7 @@ from graphflow.tools.context import ToolContext
 from graphflow.tools.function import FunctionBody
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
-from graphflow.tools.run_in_thread import run_in_thread
+from graphflow.tools.run_in_thread import owner_of, run_in_thread
 from graphflow.tools.signature import SchemaSignature
 from graphflow.tools.workspace import FileRefused, Workspace
 from graphflow.tools.workspace.homes import Workspaces
@@ -57,7 +57,8 @@ def coding_tool(
     async def run(ctx: ToolContext, **arguments: Any) -> ToolResult:
         try:
             place = await workspaces.of(ctx.thread_id)
-            result: ToolResult = await run_in_thread(work, place.workspace, arguments, ctx)
+            owner = owner_of(ctx.starter, ctx.thread_id)
+            result: ToolResult = await run_in_thread(owner, work, place.workspace, arguments, ctx)
         except FileRefused as refused:
             result = failed(refused.code, str(refused), NEXT_STEPS.get(refused.code, ""))
         return msgspec.structs.replace(result, text=without_escapes(result.text))
