@@ -20,7 +20,8 @@ from graphflow.content import (
     media_of,
     media_type_of,
 )
-from graphflow.errors import NodeFailed
+from graphflow.errors import ModelError, NodeFailed
+from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.context import part_bytes
@@ -288,6 +289,22 @@ async def _shown(part: Part, ctx: NodeRun, model: ChatModel, is_new: bool) -> Pa
     return TextPart(
         text=f"[{part.type}: {part.name or part.url or part.upload or part.blob or part.media_type or 'unnamed'}]"
     )
+
+
+_UNREAD = frozenset({400, 413, 415, 422})
+"""Statuses by which providers refuse a request for what is in it."""
+
+
+def name_media(error: ModelError, messages: Sequence[Message]) -> None:
+    """Adds to a provider's refusal which media the request had: one that it can't read fails each later turn, too."""
+    names = [part.name or part.type for message in messages for part in media_of(message.content)]
+    if names and error.detail.get("status") in _UNREAD:
+        named = excerpt_of(", ".join(names))
+        error.message += (
+            f"; the request has images, sounds or files ({named}): if one of them is refused, edit the message that it came with"
+            " (with `references: []` it stays out), or later messages of this thread fail, too"
+        )
+        error.args = (error.message,)
 
 
 async def with_bytes(messages: Sequence[Message], ctx: NodeRun) -> Sequence[Message]:

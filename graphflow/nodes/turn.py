@@ -24,7 +24,7 @@ from graphflow.models.options import ChatOptions, ToolSpec, options_from_documen
 from graphflow.models.replay.replay import with_reasoning
 from graphflow.nodes.calls.agent_tools import with_agents
 from graphflow.nodes.delta_emitter import DeltaEmitter
-from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, options_of, with_media
+from graphflow.nodes.request_builder import defaults_of, messages_of, model_of, name_media, options_of, with_media
 from graphflow.nodes.usage import CallMeter
 from graphflow.tools.running.policy import CallPolicy
 from graphflow.tools.selection import offered_tools
@@ -210,7 +210,9 @@ class ModelStream:
                         self._call(delta)
                     elif kind is FallbackDelta:
                         self.meter.fall_back(delta)  # type: ignore[arg-type]
-        except ModelError:
+        except ModelError as error:
+            if not plain:
+                name_media(error, messages)
             # Refused before the first word: there is nothing to pay, so the call is not counted as cut off.
             if heard.empty:
                 self.meter.refused()

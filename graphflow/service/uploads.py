@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from graphflow.content import url_misfit
+from graphflow.content import media_type_of, url_misfit
 from graphflow.errors import GraphflowError
 from graphflow.events import RequestUpload
 from graphflow.excerpts import excerpt_of
@@ -39,6 +39,11 @@ _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _OWN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MIME = re.compile(r"[A-Za-z0-9.+-]{1,64}/[A-Za-z0-9.+-]{1,127}")
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_OCTETS = "application/octet-stream"
+_CERTAIN = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp", "application/pdf"})
+"""Types whose files always begin in a way that `media_type_of` knows."""
+_PDF_BEGINS = 1024
+"""Bytes that readers of PDF pass over before its first line."""
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -78,6 +83,7 @@ async def upload(
     """Keeps a file; the chat's id, and its facts.
 
     Args:
+        mime_type: what the client says; the first bytes of a file decide where they show a type.
         chat_id: a new chat's when None.
 
     Raises:
@@ -93,19 +99,18 @@ async def upload(
         raise bad_argument("type", f"{excerpt_of(kind)} must be 1 to 64 letters, digits, '.', '_' and '-'")
     upload_id = context.ids.new_id()
     name = plain_name(name)
-    mime_type = mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]
-    mime_type = mime_type or "application/octet-stream"
+    said = (mime_type if mime_type and _MIME.fullmatch(mime_type) else mimetypes.guess_type(name)[0]) or _OCTETS
     # Checked before anything is written: nobody may fill up the chat of another user.
     await claim(context, caller, chat_id)
     async with context.thread_lock(chat_id):
-        size, digest = await asyncio.to_thread(_keep, context, chat_id, upload_id, file)
+        size, digest, shown = await asyncio.to_thread(_keep, context, chat_id, upload_id, file, said, kind)
         kept = Upload(
             id=upload_id,
             request_id=request_id or upload_id,
-            type=kind or type_of(mime_type),
+            type=kind or type_of(shown),
             name=name,
             size_bytes=size,
-            mime_type=mime_type,
+            mime_type=shown,
             sha256=digest,
         )
         await asyncio.to_thread(_note, context, folder_of(chat_id), kept)
@@ -170,6 +175,27 @@ def type_of(mime_type: str) -> str:
     return major if major in ("image", "audio", "video") else "file"
 
 
+def type_of_bytes(begin: bytes, said: str, kind: str | None) -> str:
+    """The MIME type of a file that begins so; the type that the client says where its bytes show none.
+
+    Raises:
+        GraphflowError: the bytes are not of the type or kind that the client says. Providers refuse a message with such a file, and
+            then each later message of the chat.
+    """
+    shown = media_type_of(None, None, begin)
+    if said == "application/pdf" and shown is None and b"%PDF-" in begin[:_PDF_BEGINS]:
+        shown = said
+    if said in _CERTAIN and shown is None:
+        raise bad_argument(
+            "file", f"it is sent as {said} and does not begin like one; send a whole file, with its own type"
+        )
+    if shown is not None and (shown in _CERTAIN or said == _OCTETS or said.startswith(("audio/", "image/"))):
+        said = shown
+    if kind in ("image", "audio", "video") and said in _CERTAIN and type_of(said) != kind:
+        raise bad_argument("type", f"is {kind}, and the file is of the type {said}; leave `type` out")
+    return said
+
+
 def too_large(what: str, most: int) -> GraphflowError:
     return GraphflowError(f"{what} may have at most {most} bytes", code="too_large", maxBytes=most)
 
@@ -182,8 +208,12 @@ def _files(context: ServiceContext) -> Workspace:
     return Workspace(context.settings.uploads.dir, protected=ProtectedFiles(names=False))
 
 
-def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO) -> tuple[int, str]:
-    """Copies the file into the chat's folder; its size and hash."""
+def _keep(
+    context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO, mime_type: str, kind: str | None
+) -> tuple[int, str, str]:
+    """Copies the file into the chat's folder; its size, hash and type."""
+    block = file.read(BLOCK)
+    mime_type = type_of_bytes(block, mime_type, kind)
     settings, folder, files = context.settings.uploads, folder_of(chat_id), _files(context)
     make_private_folder(settings.dir)
     files.make_folder(folder, mode=FOLDER_MODE)
@@ -193,8 +223,8 @@ def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO)
     digest, size = hashlib.sha256(), 0
 
     def blocks() -> Iterator[bytes]:
-        nonlocal size
-        while block := file.read(BLOCK):
+        nonlocal size, block
+        while block:
             size += len(block)
             if size > settings.max_bytes:
                 raise too_large("an upload", settings.max_bytes)
@@ -202,10 +232,11 @@ def _keep(context: ServiceContext, chat_id: str, upload_id: str, file: BinaryIO)
                 raise too_large("the uploads of a chat", settings.max_chat_bytes)
             digest.update(block)
             yield block
+            block = file.read(BLOCK)
 
     # An id is never written twice. On the disk before the facts name it: a file is there once its facts are.
     files.write(f"{folder}/{upload_id}", blocks(), replace=False, mode=FILE_MODE)
-    return size, digest.hexdigest()
+    return size, digest.hexdigest(), mime_type
 
 
 def _note(context: ServiceContext, folder: str, kept: Upload) -> None:

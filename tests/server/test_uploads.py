@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from graphflow.content import media_of
+from graphflow.errors import ModelError
 from graphflow.models.chat_model import Capabilities, ChatOptions
 from graphflow.models.pool import ModelPool
 from graphflow.models.scripted.model import ScriptedModel
@@ -163,6 +165,86 @@ async def test_what_is_no_upload_is_refused_and_leaves_nothing(client: httpx.Asy
     assert kept(folder) == {}
 
 
+JPEG = b"\xff\xd8\xff\xe0" + b"0" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("data", "said", "mime", "kind"),
+    [
+        (JPEG, "image/png", "image/jpeg", "image"),
+        (JPEG, "image/jpg", "image/jpeg", "image"),
+        (JPEG, "text/plain", "image/jpeg", "image"),
+        (JPEG, "application/octet-stream", "image/jpeg", "image"),
+        (PNG, "application/pdf", "image/png", "image"),
+        (b"junk\n%PDF-1.7\n", "application/pdf", "application/pdf", "file"),
+        (b"OggS" + b"0" * 40, "audio/mpeg", "audio/ogg", "audio"),
+        (b"\xff\xfb\x90\x64", "audio/mpeg", "audio/mpeg", "audio"),
+        (b"ID3 tags, explained", "text/plain", "text/plain", "file"),
+        (b"<svg/>", "image/svg+xml", "image/svg+xml", "image"),
+    ],
+)
+async def test_the_bytes_of_a_file_say_its_type_where_they_show_one(
+    client: httpx.AsyncClient, data: bytes, said: str, mime: str, kind: str
+) -> None:
+    upload = (await send(client, "a", data, said, chatId="c"))["upload"]
+    assert (upload["mimeType"], upload["type"]) == (mime, kind)
+
+
+@pytest.mark.parametrize(
+    ("data", "said", "kind"),
+    [
+        (b"<html>not found</html>", "image/png", None),
+        (b"<html>not found</html>", "application/pdf", None),
+        (b"", "image/jpeg", None),
+        (b"RIFF\0\0\0\0AVI LIST", "image/webp", None),
+        (b"%PDF-1.7", "application/octet-stream", "image"),
+    ],
+)
+async def test_a_file_that_is_not_what_it_says_is_refused_and_not_kept(
+    client: httpx.AsyncClient, folder: Path, data: bytes, said: str, kind: str | None
+) -> None:
+    fields = {"chatId": "c"} | ({} if kind is None else {"type": kind})
+    refused = await client.post("/api/upload", files={"file": ("a", data, said)}, data=fields)
+    assert refused.status_code == 400, refused.text
+    assert refused.json()["data"]["fields"].keys() == {"file" if kind is None else "type"}
+    assert not (folder / "checkpoints" / "uploads").exists()
+
+
+class Refusing(ScriptedModel):
+    """A provider that refuses each request with an image."""
+
+    def __init__(self) -> None:
+        super().__init__({"turns": [{"text": "Hello."}]})
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(input=frozenset({"image"}))
+
+    async def stream(self, messages: Any, tools: Any = (), options: Any = ChatOptions()) -> Any:
+        if any(media_of(message.content) for message in messages):
+            raise ModelError("provider 'openai' answered 400: invalid image", retryable=False, status=400)
+        async for delta in super().stream(messages, tools, options):
+            yield delta
+
+
+async def test_a_refused_request_names_its_media_and_the_edit_that_leaves_them_out(folder: Path) -> None:
+    app = make_application(folder)
+    app.models = ModelPool(lambda provider, model: Refusing())
+    async with serving(app) as (client, _):
+        image = (await send(client, chatId="c"))["upload"]["id"]
+        first = await ask(client, agentKey="plain", chatId="c", references=[{"id": image}])
+        later = await ask(client, agentKey="plain", chatId="c")
+        for failed in (first, later):
+            said = failed.events[-1]["error"]["message"]
+            assert "answered 400" in said and "'cat.png'" in said and "`references: []`" in said
+        said = (await client.get("/api/threads/c/messages")).json()["data"]
+        edit = f"/api/threads/c/messages/{said[-1]['messageId']}/edit"
+        edited = await take(client, "POST", edit, json={"message": "hello", "references": []})
+        assert edited.events[-1]["type"] == "run.complete"
+        after = await ask(client, agentKey="plain", chatId="c")
+        assert after.events[-1]["type"] == "run.complete"
+
+
 async def test_uploads_have_limits_of_their_own(folder: Path) -> None:
     limits = {"MAX_BYTES": 1000, "MAX_CHAT_BYTES": 1500}
     (folder / ".env").write_text("\n".join(f"GRAPHFLOW_UPLOADS_{k}={v}" for k, v in limits.items()), encoding="utf-8")
@@ -173,14 +255,14 @@ async def test_uploads_have_limits_of_their_own(folder: Path) -> None:
             yield b"x" * 1000
 
     async with serving(make_application(folder)) as (client, _):
-        await send(client, "a", b"x" * 1000, chatId="c")
+        await send(client, "a", b"x" * 1000, "text/plain", chatId="c")
         for data, chat in ((b"x" * 1001, "d"), (b"x" * 501, "c")):
             files = {"file": ("a", data)}
             refused = await client.post("/api/upload", files=files, data={"chatId": chat})
             assert refused.status_code == 413 and refused.json()["data"]["error"]["code"] == "too_large"
         multipart = {"content-type": "multipart/form-data; boundary=b"}
         assert (await client.post("/api/upload", content=endless(), headers=multipart)).status_code == 413
-        await send(client, "a", b"x" * 500, chatId="c")
+        await send(client, "a", b"x" * 500, "text/plain", chatId="c")
     assert sorted(len(data) for path, data in kept(folder).items() if not Path(path).suffix.strip(".files")) == [
         500,
         1000,
@@ -258,7 +340,7 @@ async def test_an_uploaded_image_is_shown_to_a_model_that_takes_images_and_store
     app.models = ModelPool(lambda provider, model: Seeing(asked))
     async with serving(app) as (client, _):
         image = (await send(client, chatId="c"))["upload"]["id"]
-        paper = (await send(client, "a.pdf", b"%PDF", "application/pdf", chatId="c"))["upload"]["id"]
+        paper = (await send(client, "a.pdf", b"%PDF-1.7", "application/pdf", chatId="c"))["upload"]["id"]
         seen = await ask(client, agentKey="plain", chatId="c", references=[{"id": image}, {"id": paper}])
         state = (await client.get("/api/threads/c/state")).json()["data"]["values"]
         gone = {"id": image, "as": "part"}
