@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
 
 MASK = "***"
@@ -149,6 +150,29 @@ def mask(value: Any) -> Any:
             return [items[0], MASK]
         return [mask(item) for item in items]
     return value
+
+
+SHOWN_CHARS = 1_000
+SHOWN_ITEMS = 100
+
+
+def mask_excerpt(value: Any) -> Any:
+    """`mask` for a line of a log: of each text at most 1,000 characters, of each list or object 100 entries, of all 1,000."""
+    return mask(_shortened_value(value, [10 * SHOWN_ITEMS]))
+
+
+def _shortened_value(value: Any, left: list[int]) -> Any:
+    left[0] -= 1
+    if isinstance(value, str):
+        return value if len(value) <= SHOWN_CHARS else f"{excerpt(value, SHOWN_CHARS)}… ({len(value)} characters)"
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    most = max(0, min(SHOWN_ITEMS, left[0]))
+    if isinstance(value, Mapping):
+        out = {_shortened_value(k, left): _shortened_value(v, left) for k, v in islice(value.items(), most)}
+        return out if len(value) <= most else {**out, "…": f"{len(value) - most} more"}
+    items = [_shortened_value(item, left) for item in islice(value, most)]
+    return items if len(value) <= most else [*items, f"… {len(value) - most} more"]
 
 
 def _is_secret(key: Any, value: Any, named: bool) -> bool:

@@ -188,10 +188,18 @@ def _alias_issues(data: Mapping[str, Any], part: str) -> Iterator[Issue]:
         )
 
 
+ANY_AGENT = ("", "auto", "default")
+"""What a request says instead of an agent's key: the first one by key."""
+
+
 def _key_issues(written: Any, key: str | None) -> Iterator[Issue]:
     # No reference could name such an agent: `agent:KEY@VERSION` is split at these, and a path at its slashes.
     if key is not None and (bad := sorted({c for c in key if c in "@:/\\" or c.isspace() or not c.isprintable()})):
         yield _issue("", f"the agent's key {key!r} must not contain {', '.join(map(repr, bad))}", "rename the file")
+    if key in ANY_AGENT:
+        yield _issue(
+            "", f"the agent's key {key!r} is taken: in a request it means the first agent by key", "rename the file"
+        )
     # Two names for one agent would make `agent:KEY` ambiguous.
     if isinstance(written, str) and key is not None and written != key:
         yield _issue("/key", f"key {written!r} differs from the file's name {key!r}", "rename the file or remove `key`")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,6 +22,7 @@ _STATUSES = frozenset({"success", "partial", "error"})
 # Read from the struct, so a new field can't be forgotten here.
 _FIELDS = frozenset(ToolResult.__struct_fields__)
 
+_ATOMS = frozenset({str, int, float, bool, type(None)})
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
 SOURCE_FIELDS = frozenset({"sourceId", "source_id", "title", "url", "icon"})
 
@@ -72,17 +74,25 @@ def wrap(value: Any, *, legacy: bool = True, tool: str = "the tool") -> ToolResu
     try:
         result = _wrapped(value, legacy)
     except NoJson as found:
-        return failed(
-            "INTERNAL_ERROR",
-            f"{tool} ran, and its result holds {found}, which has no JSON form; a tool returns text, numbers, true, false,"
+        return unusable(
+            tool,
+            f"its result holds {found}, which has no JSON form; a tool returns text, numbers, true, false,"
             " null, lists and mappings of them, dataclasses, pydantic models, or a ToolResult",
-            "Do not call it again for this result: it would be the same.",
         )
     try:
-        _encoder.encode(result)
+        # JSON has no infinity and no NaN: the encoder writes null.
+        if b"null" in _encoder.encode(result) and not _is_finite(result):
+            return msgspec.convert(_scrubbed(msgspec.to_builtins(result)), ToolResult)
     except UnicodeEncodeError:  # half a surrogate pair, as in names of files that are no UTF-8: no JSON can hold it
         return msgspec.convert(_scrubbed(msgspec.to_builtins(result)), ToolResult)
     return result
+
+
+def unusable(tool: str, why: str) -> ToolResult:
+    """The error result of a tool that ran, and whose result breaks a rule: its author's mistake, not that of the call."""
+    return failed(
+        "INTERNAL_ERROR", f"{tool} ran, and {why}", "Do not call it again for this result: it would be the same."
+    )
 
 
 def split_parts(value: Any) -> tuple[Any, tuple[MediaPart, ...]]:
@@ -138,12 +148,28 @@ def _sources(given: Any) -> list[dict[str, Any]]:
     return [source for source in texts if isinstance(source, dict) and not SOURCE_FIELDS.isdisjoint(source)]
 
 
+def _is_finite(result: ToolResult) -> bool:
+    rest: list[Any] = [result.data, result.stats, result.context, result.sources]
+    while rest:
+        value = rest.pop()
+        items = value.values() if isinstance(value, Mapping) else value
+        kinds = set(map(type, items))
+        if float in kinds and not all(math.isfinite(item) for item in items if type(item) is float):
+            return False
+        if not _ATOMS.issuperset(kinds):
+            rest += [item for item in items if isinstance(item, Mapping | list | tuple)]
+    return True
+
+
 def _scrubbed(value: Any) -> Any:
+    """The value as JSON can hold it: `NaN` and `Infinity` as these texts, half a character as `?`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {_scrubbed(key): _scrubbed(item) for key, item in value.items()}
-    return [_scrubbed(item) for item in value] if isinstance(value, list) else value
+    return [_scrubbed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def is_envelope(data: Mapping[str, Any]) -> bool:

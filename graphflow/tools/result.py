@@ -82,6 +82,6 @@ def failed(
 class ArgumentsRefused(ValueError):
     """Arguments that do not fit a tool; each error names the field, the value and the rule."""
 
-    def __init__(self, errors: Sequence[str]) -> None:
+    def __init__(self, errors: Sequence[str], more: int = 0) -> None:
         self.errors = tuple(errors)
-        super().__init__("; ".join(self.errors))
+        super().__init__("; ".join([*self.errors, *([f"and {more} more errors"] if more else [])]))

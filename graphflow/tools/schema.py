@@ -12,6 +12,9 @@ from graphflow.graph.definition.types import show
 from graphflow.suggestions import nearest
 from graphflow.tools.result import ArgumentsRefused
 
+MOST_ERRORS = 50
+"""Errors in arguments that are put into words; a call may have tens of thousands."""
+
 
 def taken_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
     """The arguments as the schema takes them: `2.0` is `2` where it asks for an integer.

@@ -9,12 +9,13 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Any, Protocol
 
 from graphflow.graph.definition.types import show
 from graphflow.tools.context import ToolContext
 from graphflow.tools.result import ArgumentsRefused
-from graphflow.tools.schema import argument_place, did_you_mean, taken_arguments
+from graphflow.tools.schema import MOST_ERRORS, argument_place, did_you_mean, taken_arguments
 
 OPEN_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 """The schema of a tool that declares no parameters."""
@@ -98,10 +99,17 @@ class FunctionSignature:
         from pydantic import ValidationError
 
         model = self._model
+        unknown = 0 if self._open else len(arguments.keys() - self._takes.keys())
+        if unknown > MOST_ERRORS:  # of a few of them pydantic says enough
+            some = (name for name in arguments if name not in self._takes)
+            known = {name: value for name, value in arguments.items() if name in self._takes}
+            arguments = {**known, **dict.fromkeys(islice(some, MOST_ERRORS))}
         try:
             checked = model.model_validate(dict(arguments))
         except ValidationError as error:
-            raise ArgumentsRefused([self._issue(item) for item in error.errors(include_url=False)]) from None
+            found = error.errors(include_url=False)
+            more = max(0, len(found) - MOST_ERRORS) + max(0, unknown - MOST_ERRORS)
+            raise ArgumentsRefused([self._issue(item) for item in found[:MOST_ERRORS]], more) from None
         given = {name: getattr(checked, self._fields[name]) for name in self._takes}
         return {**given, **(checked.model_extra or {})}
 

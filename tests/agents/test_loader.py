@@ -312,3 +312,10 @@ def test_a_valid_agent_with_odd_fields_can_run_or_is_refused_for_one_of_them(fie
 def test_any_text_is_refused_and_it_is_said_why(text):
     issues = issues_of(text)
     assert [issue.message for issue in issues if issue.severity == "error"]
+
+
+@pytest.mark.parametrize("key", ["auto", "default"])
+def test_no_agent_has_a_key_that_means_any_agent_in_a_request(tmp_path: Path, key: str):
+    file = tmp_path / f"{key}.json"
+    file.write_text('{"mode": "PLAIN", "plain": {"systemPrompt": "x"}}', encoding="utf-8")
+    assert "means the first agent by key" in issues_of(file)[0].render()

@@ -12,6 +12,7 @@ from graphflow.errors import AgentNotFound, AnswerRefused, ThreadBusy
 from graphflow.events import ChatStart, Event, RequestQuery, RequestSubmit
 from graphflow.graph.core.machine import WAITS
 from graphflow.id_rule import check_id
+from graphflow.modes.checks import ANY_AGENT
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.documents import Documents
 from graphflow.runtime.launch import launch, launch_answer
@@ -30,7 +31,6 @@ from graphflow.service.runs.submit import answer_live
 
 AUTOMATIC_TITLE = 10
 """Code points of the title that a thread gets from its first message."""
-ANY_AGENT = ("", "auto", "default")
 
 
 async def query(context: ServiceContext, request: RunRequest, *, caller: Caller = LOCAL) -> StartedRun | QueuedInput:

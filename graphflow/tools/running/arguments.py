@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from graphflow.json_data import deeper_than, values_in
-from graphflow.masking import mask_text
+from graphflow.masking import mask_cut, mask_text
 from graphflow.messages import HumanMessage, ToolMessage
 from graphflow.tools.result import ArgumentsRefused, ToolResult
 
@@ -75,9 +75,14 @@ def _decode(text: str) -> Any:
         raise ArgumentsRefused([f"the arguments are not valid JSON ({error}): {_excerpt(text)}"]) from None
 
 
+_FAR = 65_536
+"""Characters at each end of a text that are searched for secrets."""
+
+
 def _excerpt(text: str, limit: int = 160) -> str:
-    # Both ends: the end shows where the model stopped, the beginning what it meant.
-    masked = mask_text(text)
+    # Both ends: the end shows where the model stopped, the beginning what it meant. The middle of a long text is not searched.
+    far = len(text) > 2 * _FAR
+    masked = mask_cut(text[:_FAR]) + mask_text(text[-_FAR:]) if far else mask_text(text)
     return repr(masked if len(masked) <= limit else f"{masked[: limit - 60]}…{masked[-60:]}")
 
 

@@ -14,10 +14,10 @@ from graphflow.capabilities import Starter, askers
 from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError, described
 from graphflow.graph.core.immutable import thaw
 from graphflow.json_data import deeper_than
-from graphflow.masking import mask
+from graphflow.masking import SHOWN_CHARS, excerpt, mask_excerpt
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext, Terminated, ToolContext
-from graphflow.tools.envelope import json_text, split_parts, wrap
+from graphflow.tools.envelope import json_text, split_parts, unusable, wrap
 from graphflow.tools.input_needed import FIELD, InputGiven, InputNeeded, ToolQuestion, as_record
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
@@ -74,7 +74,7 @@ class CallExecution:
                 "Use another tool, or go on without it.",
             )
         if logs_info():
-            log_info("tool.start", tool=tool.name, call_id=ready.call.id, arguments=mask(ready.arguments))
+            log_info("tool.start", tool=tool.name, call_id=ready.call.id, arguments=mask_excerpt(ready.arguments))
         began = self._monotonic()
         try:
             result = await self._guarded(ready, ctx)
@@ -89,7 +89,10 @@ class CallExecution:
         self._breaker.report(circuit, failed=result.error is not None and result.error.code in BREAKING_CODES)
         if logs_info():
             size = len(result.text) or len(json_text(result.data))
-            log_info("tool.end", tool=tool.name, call_id=ready.call.id, status=result.status, chars=size, ms=time_ms)
+            facts: dict[str, Any] = {"status": result.status, "chars": size, "ms": time_ms}
+            if result.error is not None:
+                facts |= {"code": result.error.code, "why": excerpt(result.error.message, SHOWN_CHARS)}
+            log_info("tool.end", tool=tool.name, call_id=ready.call.id, **facts)
         return msgspec.structs.replace(result, stats={"time_ms": time_ms, **result.stats})
 
     async def _guarded(self, ready: ReadyCall, ctx: RunnerContext) -> ToolResult:
@@ -102,7 +105,10 @@ class CallExecution:
                 value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx, deadline))
             if isinstance(value, InputNeeded):
                 return ToolResult(context={FIELD: as_record(value)})
-            value, parts = split_parts(value)  # media have the bound of any value (`bounds.value_bytes`)
+            try:
+                value, parts = split_parts(value)  # media have the bound of any value (`bounds.value_bytes`)
+            except ValueError as wrong:
+                return unusable(tool.name, f"its result can't be used: {wrong}")
             value = bounded(value, self._max_bytes, tool.name)
             result = wrap(value, legacy=self._legacy, tool=tool.name)
             if type(value) is not str:  # objects of the user's classes are measured as what they become

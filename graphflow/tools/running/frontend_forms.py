@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphflow.graph.core.immutable import digest_of, thaw
-from graphflow.masking import mask
+from graphflow.masking import mask_excerpt
 from graphflow.messages import ToolCall
 from graphflow.tools.context import RunnerContext
 from graphflow.tools.envelope import json_text
@@ -40,7 +40,7 @@ async def await_form(
     if tool is not None and tool.viewport is not None:
         payload |= {"toolType": str(tool.viewport_type), "viewportKey": tool.viewport}
     if arguments is not None and logs_info():
-        log_info("tool.start", tool=call.name, call_id=call.id, arguments=mask(arguments))
+        log_info("tool.start", tool=call.name, call_id=call.id, arguments=mask_excerpt(arguments))
     # The run's clock: the wait may span a restart, which a monotonic clock does not.
     began = ctx.now_ms()
     answer = await ctx.ask(
