@@ -13,7 +13,16 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import astuple
 
-from graphflow.content import PART_TYPES, Content, content_from_wire, part_misfit, part_to_wire, text_of
+from graphflow.content import (
+    PART_TYPES,
+    Content,
+    content_from_wire,
+    media_of,
+    part_misfit,
+    part_to_wire,
+    text_of,
+    url_misfit,
+)
 from graphflow.excerpts import excerpt_of
 from graphflow.value_size import HiddenFields
 
@@ -225,6 +234,13 @@ def wire_content(content: Content) -> str | list[dict[str, Any]]:
     if all(part["type"] == "text" for part in parts):
         return "".join(part["text"] for part in parts)
     return parts
+
+
+def address_misfit(message: HumanMessage) -> str | None:
+    """What is wrong with a URL in the parts of what a user says, or None."""
+    return next(
+        (f"{part.type} part: {why}" for part in media_of(message.content) if (why := url_misfit(part.url))), None
+    )
 
 
 def from_wire(data: Mapping[str, Any], known: Iterable[Any] = ()) -> Message:

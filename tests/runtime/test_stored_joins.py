@@ -1,4 +1,4 @@
-"""A join of branches that an earlier version stored, which took what this one refuses."""
+"""What an earlier version stored, which took what this one refuses: joins of branches, and exports."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from graphflow import HumanMessage, ImagePart, load_graph
+from graphflow import GraphflowError, HumanMessage, ImagePart, MemoryCheckpointer, load_graph
 from graphflow.checkpoints.checkpointer import Checkpointer
+from graphflow.errors import StoreError
 from graphflow.graph.core import channels
 
 DOCUMENT: dict[str, Any] = {
@@ -18,6 +19,27 @@ DOCUMENT: dict[str, Any] = {
         "ask": {"ask": {"message": "Well?"}, "next": "end"},
     },
 }  # fmt: skip
+
+
+async def test_an_import_refuses_a_message_that_an_edit_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = HumanMessage(content=(ImagePart(url="ftp://example.org/a.png"),))
+
+    async def write(state: Any, ctx: Any) -> dict[str, Any]:
+        return {"messages": [message]}
+
+    document = {**DOCUMENT, "start": "write", "nodes": {"write": DOCUMENT["nodes"]["write"]}}
+    store, other = MemoryCheckpointer(), MemoryCheckpointer()
+    app = load_graph(document, nodes={"write": write}, checkpointer=store, settings=False)
+    await app.run({"query": "go"}, "edited")
+    with pytest.raises(GraphflowError, match="messages"):
+        await app.thread("edited").edit({"messages": [message]})
+    with monkeypatch.context() as earlier:
+        earlier.setattr(channels, "address_misfit", lambda message: None)
+        assert (await app.run({"query": "go"}, "t")).status == "completed"
+    with pytest.raises(StoreError, match=r"entry 1 of 'messages' is a message that no thread takes: ") as refused:
+        await other.import_thread(store.export_thread("t"))
+    assert "image part: " in refused.value.message and "export the thread again" in refused.value.message
+    assert await other.threads() == []
 
 
 @pytest.mark.parametrize("routed", [False, True])
@@ -34,7 +56,7 @@ async def test_a_stored_branch_with_a_url_that_is_refused_today_fails_its_join_a
         return load_graph(document, nodes={"write": write}, checkpointer=store, settings=False)
 
     with monkeypatch.context() as earlier:
-        earlier.setattr(channels, "url_misfit", lambda url: None)
+        earlier.setattr(channels, "address_misfit", lambda message: None)
         waiting = await app().run({"query": "go"}, "t")
     assert waiting.status == "waiting"
     result = await app().answer("t", {waiting.interrupts[0].id: "fine"})

@@ -33,6 +33,7 @@ from graphflow.errors import CodecError, DefinitionError, StoreError
 from graphflow.graph.core.machine import ROOT, Machine
 from graphflow.graph.definition.document import decode_document
 from graphflow.graph.definition.old_words import renewed
+from graphflow.messages import MESSAGE_TYPES, HumanMessage, address_misfit, misfit
 
 _LARGEST = (1 << 63) - 1
 """What a column of a database holds."""
@@ -125,7 +126,7 @@ class _Reading:
         if frame >= large_bytes.FIRST and channel == large_bytes.CHANNEL:
             large_bytes.checked_bytes(data)
         else:
-            decode_entry(data, channel)
+            _check_entry(decode_entry(data, channel), channel, ordinal)
         log[ordinal] = record, data
 
     def check(self) -> None:
@@ -236,6 +237,22 @@ class _Reading:
             return event_log.resolve_message(decode_entry(data, channel)[1], what)
 
         return resolve
+
+
+def _check_entry(entry: Any, channel: str, ordinal: int) -> None:
+    """A message is one that an edit would take."""
+    written = entry[-1]
+    for message in written if isinstance(written, list | tuple) else (written,):
+        if not isinstance(message, MESSAGE_TYPES):
+            continue
+        wrong = misfit(message)
+        if wrong is None and isinstance(message, HumanMessage):
+            wrong = address_misfit(message)
+        if wrong is not None:
+            raise StoreError(
+                f"entry {ordinal} of {channel!r} is a message that no thread takes: {wrong}; correct it by an edit where it was"
+                " exported, and export the thread again"
+            )
 
 
 def _check_document(data: bytes) -> None:

@@ -11,13 +11,12 @@ from typing import Any, Protocol
 import msgspec
 
 from graphflow.bounds import DEFAULTS
-from graphflow.content import media_of, url_misfit
 from graphflow.errors import StateError, error_dict
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.core.immutable import ATOMS, FROZEN, FrozenDict, ListView, LogEntry, State, fold, freeze, thaw
 from graphflow.graph.definition.whole_numbers import whole_numbers
 from graphflow.graph.definition.written_sizes import WrittenSizes
-from graphflow.messages import MESSAGE_TYPES, HumanMessage, kept_message, misfit
+from graphflow.messages import MESSAGE_TYPES, HumanMessage, address_misfit, kept_message, misfit
 from graphflow.value_size import FIXED
 
 
@@ -423,10 +422,7 @@ def _reduce_messages(channel: Channel, old: Any, value: Any, update: Update) -> 
         wrong = misfit(message)
         # What models and tools return may name other places: it is stored, and listed as text for the next model.
         if wrong is None and type(message) is HumanMessage and type(message.content) is not str:
-            wrong = next(
-                (f"{part.type} part: {why}" for part in media_of(message.content) if (why := url_misfit(part.url))),
-                None,
-            )
+            wrong = address_misfit(message)
         if wrong is not None:
             raise StateError(f"state key {channel.key!r}: {wrong}", key=channel.key)
     # Without ids nothing can be replaced: skip the index of the whole history.
