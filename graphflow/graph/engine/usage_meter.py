@@ -86,7 +86,7 @@ class UsageMeter(Context):
                 raise exceeded(figure, limit, total)
             if figure == "modelCalls" and not SPENT.isdisjoint(machine.limits):
                 check_spending(machine.limits, machine.usage, used)
-        if self.path:
+        if self.frame:  # not the root: agents are below it
             _check_agents(self._run, self.frame, figure, more)
 
     def charge_model_call(self, until_end: Mapping[str, Any], key: str | None = None) -> None:
