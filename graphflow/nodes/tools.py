@@ -150,9 +150,7 @@ class ToolKind:
 
         async def run(arguments: Mapping[str, Any], ctx: NodeRun) -> dict[str, Any]:
             runner: ToolRunner = ctx.tool
-            policy = CallPolicy(
-                approval=approval, names_tool=True, agent_key=ctx.services.get("agent_key"), templates=False
-            )
+            policy = CallPolicy(approval=approval, names_tool=True, agent_key=ctx.agent_key, templates=False)
             # From the node run: the same on re-entry, so readers see one call.
             call_id = f"call_{ctx.node_run_id}"
             text = msgspec.json.encode(arguments, enc_hook=plain).decode()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graphflow import tool
 from graphflow.messages import ToolMessage
+from graphflow.tools.registry import ToolRegistry
+from graphflow.tools.running.runner import ToolRunner
+from graphflow.tools.running.standing_rules import StandingRule
 from tests.runtime.called_agents import Company, agent, asks
 
 
@@ -246,3 +252,31 @@ async def test_approvals_inside_two_agents_at_once_are_answered_in_any_order(tmp
     assert done.status == "completed"
     replies = [message.text for message in (await company.state()).messages if isinstance(message, ToolMessage)]
     assert replies == ["W.", "C."]
+
+
+class Kept:
+    """A rule source with these rules."""
+
+    def __init__(self, *rules: StandingRule) -> None:
+        self.rules = rules
+
+    async def standing(self) -> Sequence[StandingRule]:
+        return self.rules
+
+
+@pytest.mark.parametrize(("of", "ends"), [("boss", "run.waiting"), ("writer", "run.complete")])
+async def test_a_standing_rule_of_the_caller_allows_nothing_inside_the_agent(
+    tmp_path: Path, of: str, ends: str
+) -> None:
+    @tool(effects="write", approval_hint="it publishes")
+    def publish_it(word: str) -> str:
+        """Publishes."""
+        return f"published {word}"
+
+    agents = {"boss": agent("boss", "agent:writer"), "writer": agent("writer", "publish_it")}
+    parts = {"boss": [asks(("writer", "a")), {"text": "Done."}], "writer": [asks(("publish_it", "x")), {"text": "W."}]}
+    company = Company(tmp_path, "boss", agents, parts, tools=[publish_it])
+    rule = StandingRule(id="r", tool="publish_it", decision="allow", created_at=0, created_by="local", agent_key=of)
+    services: Any = company.graph.host.services
+    services["tool"] = ToolRunner(ToolRegistry([publish_it]), rules=Kept(rule))
+    assert (await company.play())[-1]["type"] == ends

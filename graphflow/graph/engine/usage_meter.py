@@ -62,6 +62,16 @@ class UsageMeter(Context):
         """The thread as it is: for those who must know whose run this is."""
         return self._run.machine
 
+    @property
+    def agent_key(self) -> str | None:
+        """The agent whose node this is: the innermost one that was called, else that of the run."""
+        if self.frame:
+            frames = self._run.machine.frames
+            for inner in agents_above(frames, frames[self.frame]):
+                return inner.graph
+        key: str | None = self._run.services.get("agent_key")
+        return key
+
     def agent(self, key: str) -> GraphDefinition | None:
         """The document of an agent that can be reached from here, in the version of this run; None of any other."""
         plan = self._run.plan.graphs.get(key)

@@ -65,7 +65,7 @@ def offer(document: GraphDefinition) -> Callable[..., tuple[tuple[str, ...] | No
         some = given or "tools" in arguments or "keywords" in arguments
         names = offered_tools(ctx.tool.registry, document, arguments) if some else None
         asks = _never_for_the_end(names or (), approval)
-        return names, CallPolicy(tools=names, approval=asks, agent_key=ctx.services.get("agent_key"))
+        return names, CallPolicy(tools=names, approval=asks, agent_key=ctx.agent_key)
 
     return offered
 

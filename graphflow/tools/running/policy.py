@@ -81,4 +81,4 @@ def policy_of(registry: ToolRegistry, ctx: RunnerContext) -> CallPolicy:
     tools = offered_tools(registry, document, {}) if given else None
     if node.offered is not None:
         tools = tuple(sorted(node.offered))
-    return CallPolicy(tools=tools, approval=document.approval, agent_key=node.services.get("agent_key"))
+    return CallPolicy(tools=tools, approval=document.approval, agent_key=node.agent_key)
