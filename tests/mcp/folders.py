@@ -14,7 +14,7 @@ from graphflow.settings import load_settings
 PYTHON = json.dumps(sys.executable)
 TIME = f'[mcp.time]\ncommand = {PYTHON}\nargs = ["-m", "mcp_server_time", "--local-timezone", "UTC"]\n'
 SERVERS = Path(__file__).with_name("served")
-PATIENCE = "connectTimeoutMs = 60000\n"
+PATIENCE = "connectTimeoutMs = 600000\n"
 """A machine under load takes its time to start a program."""
 
 
