@@ -14,7 +14,7 @@ from functools import cache, partial
 from threading import Lock
 from typing import Any
 
-from graphflow.capabilities import Starter, named
+from graphflow.capabilities import Starter, askers
 
 MOST = 64
 """Functions that run at the same time; further ones wait."""
@@ -24,7 +24,7 @@ EACH = 8
 
 def owner_of(starter: Starter | None, thread_id: str) -> str:
     """Whose share a call takes: that of the person who asked for the run; of the local person, that of the thread."""
-    return named(starter) or f"thread {thread_id}"
+    return f"thread {thread_id}" if starter is None else askers(starter)[0]
 
 
 async def run_in_thread(owner: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
