@@ -283,6 +283,8 @@ def put_entries(patch: Patch, number: int, channel: str, entries: Sequence[LogEn
 def _machine_value(code: str, value: Any) -> Any:
     if code == "k":
         return tuple([(name, freeze(payload)) for name, payload in value])
+    if code == "v":
+        return {key: freeze(note) for key, note in value.items()}
     if code == "r":
         return long_id(value)
     if code == "e":

@@ -161,7 +161,7 @@ def _same(field: str, value: Any, old: Any) -> bool:
     return bool(value == old)
 
 
-_USER_FIELDS = frozenset({"input", "scope", "error", "operations", "params", "opened", "join", "branch"})
+_USER_FIELDS = frozenset({"input", "scope", "error", "operations", "params", "opened", "join", "branch", "kept"})
 
 
 def _operations(operations: Mapping[str, Operation]) -> dict[str, Any]:
@@ -231,6 +231,8 @@ def encode_commit(commit: Commit, counts: Counts) -> tuple[bytes, tuple[LogItem,
         machine["o"] = storable(machine["o"], channel="the options of a request")
     if "k" in machine:
         machine["k"] = storable(machine["k"], channel="signals")
+    if "v" in machine:
+        machine["v"] = storable(machine["v"], channel="notes of tools")
     frames, items = encode_frames(patch.frames, counts, before)
     interrupts = {}
     if patch.interrupts:

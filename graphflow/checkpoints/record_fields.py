@@ -14,7 +14,7 @@ MACHINE_CODES = {
     "status": "s", "run_id": "r", "limits": "l", "usage": "u", "before": "b", "after": "a", "params": "p", "steps": "n",
     "begun": "g", "frames_made": "f", "active_ms": "m", "wrapping": "w", "finish_reason": "y", "error": "e", "durability": "d",
     "reuse": "x", "signals": "k", "document": "h", "granted": "t", "chosen": "o", "origin": "q",
-    "starter": "c", "tools": "i",
+    "starter": "c", "tools": "i", "kept": "v",
 }  # fmt: skip
 """`last_at` is the record's own time."""
 

@@ -41,6 +41,33 @@ class ToolContext:
     """The agent that the run is of; None outside any."""
     starter: dict[str, Any] | None = None
     """Who asked for the run, `{by, can?}`; None: the local person."""
+    notes: ThreadNotes | None = None
+    """What tools note about the thread; None outside any."""
+    show_plan: Callable[..., None] | None = None
+    """`(steps, new=…)` sends a plan to readers, as `plan.create` if it is new, else as `plan.update`."""
+    undoes: Any = None
+    """In a tool that takes a write back: what the write kept before it acted, `{}` for nothing."""
+
+
+class ThreadNotes:
+    """Notes that tools leave with a thread for their later calls, by key: stored with it, and shown to nobody.
+
+    Args:
+        stored: what the thread has.
+    """
+
+    def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
+        self._stored = {} if stored is None else stored
+        self.changes: dict[str, Any] = {}
+        """What is to be stored once the call has ended."""
+
+    def get(self, key: str) -> Any:
+        """The note, or None."""
+        return self.changes[key] if key in self.changes else self._stored.get(key)
+
+    def put(self, key: str, note: Any) -> None:
+        """Leaves a JSON-able note, or drops it with None."""
+        self.changes[key] = note
 
 
 class RunnerContext(Protocol):
@@ -71,6 +98,13 @@ class RunnerContext(Protocol):
             counted: a record counts it already; it only enters the usage of this node run.
         """
 
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """What tools have noted about the thread."""
+
+    def keep(self, notes: Mapping[str, Any]) -> None:
+        """Records notes for later calls; None drops one."""
+
     async def step(
         self,
         name: str,
@@ -84,13 +118,15 @@ class RunnerContext(Protocol):
         ends_node: bool = False,
         refers: bool = False,
         deciders: Mapping[str, Any] | None = None,
+        recovery: Any = None,
     ) -> Any:
         """`fn`'s JSON-able value, recorded under `name`; the recorded one on re-entry (E5).
 
         An exception of `fn` is not recorded. The runner lets `fn` raise `timeout` and `connection` failures only
         for a `write` that is not idempotent: its outcome is unknown then (E6). `undo` names what takes the call back;
         `refers` says that the messages of the state hold the arguments, and `deciders` who decides about an unknown outcome:
-        `{role?, approval?}` of the question by which people have approved the call.
+        `{role?, approval?}` of the question by which people have approved the call. `recovery` is what a write keeps before
+        it acts.
         """
 
     async def ask(

@@ -56,6 +56,16 @@ class ToolFields(TypedDict, total=False):
     schema: Mapping[str, Any] | None
 
 
+class ToolRecovery(Protocol):
+    """What a write tool keeps before it acts: to take it back, and to know after a crash what happened."""
+
+    async def before(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """JSON-able, bytes as parts of a message; recorded with the intent, and shown to nobody."""
+
+    async def outcome(self, arguments: Mapping[str, Any], kept: Any, ctx: ToolContext) -> ToolResult | bool | None:
+        """After a crash: the result of the call, False where it surely did nothing, None where nobody knows."""
+
+
 class ToolBody(Protocol):
     """The executable part of a tool."""
 
@@ -84,6 +94,8 @@ class Tool:
     """A `write` that may be repeated under the same idempotency key."""
     undo: str | None = None
     """`tool:NAME` of the tool that takes this one's effect back."""
+    recovery: ToolRecovery | None = None
+    """Of a write: what is kept before it acts."""
     prompt: str | None = None
     """Added to the system prompt of agents that have the tool."""
     after_call_hint: str | None = None

@@ -279,7 +279,9 @@ def test_built_in_tools_declare_theirs(tmp_path: Path) -> None:
     (tmp_path / "graphs").mkdir()
     app = make_application(tmp_path)
     named = {each.name: each.capabilities for each in app.tools if each.capabilities}
-    assert named == {"bash": ("shell",), "http_request": ("net",), "agent_file_create": ("agents:write",)}
+    writing = dict.fromkeys(("Write", "Edit", "MultiEdit", "restore_file"), ("files:write",))
+    others = {"bash": ("shell",), "http_request": ("net",), "agent_file_create": ("agents:write",)}
+    assert named == {**others, **writing}
 
 
 def test_a_tool_file_adds_capabilities_and_takes_none_away(tmp_path: Path) -> None:

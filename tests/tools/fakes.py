@@ -33,15 +33,19 @@ class FakeContext:
         self.asked: list[dict[str, Any]] = []
         self.events: list[tuple[Any, ...]] = []
         self.used: set[str] = set()
+        self.kept: dict[str, Any] = {}
         self.keys = OperationKeys()
         self.before: set[str] = set()
         """Keys of the questions that an earlier entry asked."""
 
     def entered_again(self, answers: Mapping[str, Any] | None = None) -> FakeContext:
         again = FakeContext({**self.answers, **(answers or {})}, budget=self.budget)
-        again.records = self.records
+        again.records, again.kept = self.records, self.kept
         again.before = self.before | {str(question["key"]) for question in self.asked}
         return again
+
+    def keep(self, notes: Mapping[str, Any]) -> None:
+        self.kept |= notes
 
     def now_ms(self) -> int:
         return NOON_IN_SHANGHAI_MS

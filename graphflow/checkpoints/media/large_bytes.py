@@ -45,7 +45,7 @@ Found = dict[str, int]
 def named_parts(machine: Machine) -> dict[str, MediaPart]:
     """SHA-256 → a part of the machine's messages that names the bytes, with their number if any has it."""
     named = _Named()
-    for value in (*all_frames(machine), *machine.interrupts.values()):
+    for value in (*all_frames(machine), *machine.interrupts.values(), machine.kept):
         named.value(value)
     return named.found
 
@@ -204,6 +204,20 @@ async def with_bytes(
         return value
     found = stored_media(machine)
     data = {name: await read_bytes(store, chain, name, found[name]) for name in sorted(missing & found.keys())}
+    changed: T = _PutBack(data).value(value)
+    return changed
+
+
+async def with_all_bytes(store: Checkpointer, chain: Sequence[tuple[int, int]], value: T) -> T:
+    """The value with the bytes that its messages name, read where it was stored.
+
+    Raises:
+        StoreError: they are missing or damaged.
+    """
+    named = _Named()
+    named.value(value)
+    stored = {name: part.stored for name, part in named.found.items() if part.stored is not None}
+    data = {name: await read_bytes(store, chain, name, number) for name, number in stored.items()}
     changed: T = _PutBack(data).value(value)
     return changed
 

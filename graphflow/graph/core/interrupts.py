@@ -196,6 +196,8 @@ def on_recorded(work: UnitOfWork, tick: OperationRecorded) -> None:
     work.node, work.facts = frame.node, tick.facts
     if tick.settles is not None:
         work.fields["reuse"] = {k: v for k, v in work.before.reuse.items() if k != tick.settles}
+    if tick.kept is not None:
+        work.fields["kept"] = tick.kept
     work.add_usage(tick.usage, tick.frame)
     if tick.key is not None:
         work.change(tick.frame, {}, operations={tick.key: tick.operation})

@@ -304,6 +304,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reuse: dict[str, Any] = msgspec.field(default_factory=dict)
     """Write effects of a past that was left with `effects: reuse`, by id: where each was and its record, or only where
     it was if it may be done again (E8). What runs again takes up their results; what matches none is asked about."""
+    kept: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What tools note about the thread for their later calls, oldest first; no model, client or transcript gets it."""
 
     @property
     def root(self) -> Frame:
@@ -313,6 +315,18 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def input_run_id(self) -> str:
         """Run that began with the thread's input: of idempotency keys, since whoever goes on repeats its writes (E6)."""
         return self.origin or self.run_id
+
+
+MAX_KEPT = 2_000
+
+
+def changed_notes(kept: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`Machine.kept` after a patch: notes set, or dropped with None; beyond the bound the oldest go."""
+    out = {key: value for key, value in kept.items() if key not in changes}
+    out |= {key: value for key, value in changes.items() if value is not None}
+    for key in list(out)[: max(0, len(out) - MAX_KEPT)]:
+        del out[key]
+    return out
 
 
 class FramePatch(msgspec.Struct, gc=False):
@@ -334,6 +348,7 @@ class Patch(msgspec.Struct, gc=False):
     """Everything that one tick changed."""
 
     machine: dict[str, Any]
+    """The fields that change; of `kept` only the notes that do."""
     frames: dict[int, FramePatch | None]
     """Frame number → its changes, parents before children; None closes the frame."""
     interrupts: dict[str, Interrupt | None]

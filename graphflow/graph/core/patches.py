@@ -21,12 +21,15 @@ from graphflow.graph.core.machine import (
     Machine,
     Patch,
     changed_interrupts,
+    changed_notes,
 )
 
 
 def apply_patch(machine: Machine, patch: Patch) -> Machine:
     """The machine after the patch; live and on loading alike."""
     changes = dict(patch.machine)
+    if "kept" in changes:
+        changes["kept"] = changed_notes(machine.kept, changes["kept"])
     frames = patch.frames
     if frames:
         table = copied(machine.frames)

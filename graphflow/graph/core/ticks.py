@@ -81,6 +81,8 @@ class OperationRecorded(Tick):
     """Of a write's intent: where it was done, its arguments if nothing else holds them, and what takes it back (E6)."""
     settles: str | None = None
     """The effect of `Machine.reuse` whose place this operation takes."""
+    kept: dict[str, Any] | None = None
+    """Notes for `Machine.kept`; None drops one."""
 
 
 class Answered(Tick):

@@ -21,6 +21,7 @@ from graphflow.graph.core.machine import (
     Opened,
     Operation,
     Patch,
+    changed_notes,
     copied_interrupts,
     of_frame,
 )
@@ -381,6 +382,8 @@ class UnitOfWork:
         if len(self.moves) > 1:
             self.facts = {**(self.facts or {}), "moves": moves_of(self.moves)}
         patch = Patch(dict(fields), self.touched, self.interrupts)
+        if "kept" in fields:
+            fields["kept"] = changed_notes(before.kept, fields["kept"])
         if self.touched:
             fields["frames"] = self.table
         if self.interrupts:

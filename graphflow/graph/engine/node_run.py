@@ -18,7 +18,7 @@ from graphflow.errors import CodecError, NodeFailed
 from graphflow.graph.core.immutable import State, digest_of, freeze, thaw
 from graphflow.graph.core.machine import Frame, Interrupt, Operation
 from graphflow.graph.core.plan import PlanNode
-from graphflow.graph.core.ticks import NodeAsked, OperationRecorded, timed
+from graphflow.graph.core.ticks import NodeAsked, timed
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine import outcomes
 from graphflow.graph.engine.answer_waiters import AnswerWaiters
@@ -26,6 +26,7 @@ from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.operation_keys import OperationKeys, must_await
 from graphflow.graph.engine.outcomes import Deciders
+from graphflow.graph.engine.ports import Recovery
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import ACTS_AROUND, NodeRunOver, Suspended, is_cut_off, is_suspension
 from graphflow.graph.engine.usage_meter import UsageMeter
@@ -160,18 +161,6 @@ class NodeRun(UsageMeter):
         if self._blocks is not None:
             self._blocks.close()
 
-    def name_model(self, provider: str, model: str) -> None:
-        """Names the model in the records that follow; what another model of this node run has used is recorded first."""
-        name = [provider, model]
-        if (self.facts or {}).get("model", name) != name:
-            self.record_usage()
-        self.keep_facts(model=name)
-
-    def record_usage(self) -> None:
-        """Records what the node run has used so far: the node is left now and entered again as another node run."""
-        if self.alive and self.to_be_counted(None)[0]:
-            self._feed_operation(None, None)
-
     # recorded operations (E5)
 
     @property
@@ -229,6 +218,7 @@ class NodeRun(UsageMeter):
         ends_node: bool = False,
         refers: bool = False,
         deciders: Deciders = None,
+        recovery: Recovery | None = None,
     ) -> Any:
         """As `Context.step`.
 
@@ -236,6 +226,7 @@ class NodeRun(UsageMeter):
             ends_node: only the node's own end follows; its commit is the record.
             refers: the state's messages hold the arguments under the call `name`, so they are not stored again.
             deciders: who is asked about a cut-off write, see `outcomes.outcome_question`.
+            recovery: of a write: what is kept with its intent, and what that says after a crash.
         """
         self.refuse_when_over()
         if effects not in EFFECTS:
@@ -248,9 +239,12 @@ class NodeRun(UsageMeter):
         # An intent without a result: the process died in between, and only a person can find out whether the write
         # happened.
         if operation is not None and not (idempotent or operation.idempotent):
-            settled = await self._settle(key, operation, arguments, deciders)
-            if settled is not None:
+            known = None if recovery is None else await recovery.outcome(operation.result)
+            if known is None and (settled := await self._settle(key, operation, arguments, deciders)) is not None:
                 return outcomes.result_of(settled)
+            if known is not None and known is not outcomes.AGAIN:
+                done = Operation(kind, digest, effects, "done", freeze(known), idempotent)
+                return self._finish(key, done, ends_node=ends_node)
         if (lease := self._run.lease) is not None and lease.is_over(self.now()):
             await lease.confirm()  # this process stood still: what another epoch may do now is not done here
             self.refuse_when_over()
@@ -265,7 +259,8 @@ class NodeRun(UsageMeter):
                     return outcomes.result_of(found)
             self.refuse_when_over()  # a question about the past was waited for
             try:
-                self._record(key, Operation(kind, digest, effects, "intent", None, idempotent), facts, settles)
+                kept = None if recovery is None else freeze(await recovery.before())
+                self._record(key, Operation(kind, digest, effects, "intent", kept, idempotent), facts, settles)
             except CodecError as error:
                 raise outcomes.unstorable_step(error, key, self.node, done=False) from error
         result = freeze(await self._act(key, fn, effects, idempotent))
@@ -382,31 +377,6 @@ class NodeRun(UsageMeter):
             lost = msgspec.structs.replace(operation, result=freeze(outcomes.lost_result(failure)))
             self._feed_operation(key, lost, facts, settles)
             outcomes.result_of(lost)
-
-    def _feed_operation(
-        self,
-        key: str | None,
-        operation: Operation | None,
-        facts: dict[str, Any] | None = None,
-        settles: str | None = None,
-    ) -> None:
-        """Feeds the record, which also counts what the node run has used until now: a crash loses both or none."""
-        usage, model = self.to_be_counted(key)
-        self._run.feed(
-            self._tick(
-                OperationRecorded,
-                frame=self.frame,
-                key=key,
-                operation=operation,
-                usage=usage,
-                facts={**(facts or {}), **model} if model else facts,
-                settles=settles,
-            )
-        )
-        self.note_counted(key, usage)
-
-    def _tick(self, cls: Any, **fields: Any) -> Any:
-        return cls(id=self._run.ids.new_id(), at=self._run.clock.now_ms(), **fields)
 
     def wait(self, *, signal: str | None = None, until: int | None = None) -> dict[str, Any]:
         """What a node that waits for a signal or a time (epoch ms) ends with; it is the last thing that the node does.

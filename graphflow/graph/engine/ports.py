@@ -116,3 +116,13 @@ class Journal(Protocol):
 
     async def flush(self) -> None:
         """Returns when everything that was written is durable; raises what made it fail."""
+
+
+class Recovery(Protocol):
+    """What one write keeps before it acts, so that a crash need not be a person's question."""
+
+    async def before(self) -> Any:
+        """What is recorded with the intent; nobody but this write, its undo and its recovery gets it."""
+
+    async def outcome(self, kept: Any) -> Any:
+        """After a crash: the write's result, `outcomes.AGAIN` where it surely did nothing, None where nobody knows."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphflow.errors import BudgetExceeded
+from graphflow.events import PlanCreate, PlanUpdate
 from graphflow.graph.core.budget import SPENT, add_usage, agents_above, check_spending, exceeded, usage_between
-from graphflow.graph.core.machine import Frame, Machine
+from graphflow.graph.core.immutable import freeze
+from graphflow.graph.core.machine import Frame, Machine, Operation
+from graphflow.graph.core.ticks import OperationRecorded
 from graphflow.graph.definition.document import GraphDefinition
 from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.run import Run
@@ -190,6 +193,64 @@ class UsageMeter(Context):
         if key is None or not self._charged:
             return self._charged
         return {call: used for call, used in self._charged.items() if key != call and not key.endswith(f":{call}")}
+
+    # records
+
+    def name_model(self, provider: str, model: str) -> None:
+        """Names the model in the records that follow; what another model of this node run has used is recorded first."""
+        name = [provider, model]
+        if (self.facts or {}).get("model", name) != name:
+            self.record_usage()
+        self.keep_facts(model=name)
+
+    def record_usage(self) -> None:
+        """Records what the node run has used so far: the node is left now and entered again as another node run."""
+        if self.alive and self.to_be_counted(None)[0]:
+            self._feed_operation(None, None)
+
+    def _feed_operation(
+        self,
+        key: str | None,
+        operation: Operation | None,
+        facts: dict[str, Any] | None = None,
+        settles: str | None = None,
+    ) -> None:
+        """Feeds the record, which also counts what the node run has used until now: a crash loses both or none."""
+        usage, model = self.to_be_counted(key)
+        self._run.feed(
+            self._tick(
+                OperationRecorded,
+                frame=self.frame,
+                key=key,
+                operation=operation,
+                usage=usage,
+                facts={**(facts or {}), **model} if model else facts,
+                settles=settles,
+            )
+        )
+        self.note_counted(key, usage)
+
+    def _tick(self, cls: Any, **fields: Any) -> Any:
+        return cls(id=self._run.ids.new_id(), at=self._run.clock.now_ms(), **fields)
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """What tools have noted about the thread."""
+        return self._run.machine.kept
+
+    def show_plan(self, steps: Sequence[dict[str, Any]], *, new: bool) -> None:
+        """Sends the plan that a tool keeps, as `plan.create` or `plan.update`; a graph that has a plan shows only that."""
+        run = self._run
+        if self.alive and run.events.plan is None:
+            event = PlanCreate if new else PlanUpdate
+            plan_id = f"plan_{run.thread_id[:12]}"
+            run.events.emit(event(plan_id=plan_id, chat_id=run.thread_id, plan={"steps": list(steps)}))
+
+    def keep(self, notes: Mapping[str, Any]) -> None:
+        """Records notes of a tool for its later calls on this thread; None drops one."""
+        if self.alive:
+            kept = {key: freeze(note) for key, note in notes.items()}
+            self._run.feed(self._tick(OperationRecorded, frame=self.frame, key=None, operation=None, kept=kept))
 
 
 # --- the budgets of the agents around a node run

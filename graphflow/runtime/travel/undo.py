@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,10 +10,11 @@ import msgspec
 from graphflow.capabilities import Starter, narrowed
 from graphflow.checkpoints.journal import ThreadJournal
 from graphflow.checkpoints.loading import Loaded, load_thread
+from graphflow.checkpoints.media.large_bytes import with_all_bytes
 from graphflow.checkpoints.rows import ThreadRow
 from graphflow.errors import GraphflowError, error_dict, text_of
 from graphflow.excerpts import count
-from graphflow.graph.core.immutable import digest_of, thaw
+from graphflow.graph.core.immutable import digest_of, freeze, thaw
 from graphflow.graph.core.machine import ROOT, Operation, all_frames
 from graphflow.graph.core.plan import Plan
 from graphflow.graph.core.ticks import OperationRecorded
@@ -70,7 +71,7 @@ class Undoing:
     ) -> None:
         self.host, self.plan, self.journal, self.machine = host, plan, journal, head.machine
         self.starter = narrowed(head.machine.starter, starter)
-        self._seq, self._pending = head.seq, list(head.pending)
+        self._seq, self._pending, self._chain = head.seq, list(head.pending), head.chain
 
     async def undo(self, effect: Effect) -> None:
         """Runs what takes the effect back with `{arguments, result, idempotencyKey}`.
@@ -83,6 +84,7 @@ class Undoing:
             "arguments": await self._arguments(effect),
             "result": await self._result(effect),
             "idempotencyKey": effect.idempotency_key,
+            **await self._kept(effect),
         }
         ctx = UndoContext(self, effect)
         if word == "tool":
@@ -128,13 +130,23 @@ class Undoing:
                             return msgspec.json.decode(call.arguments or "{}")
         return None
 
+    async def _kept(self, effect: Effect) -> dict[str, Any]:
+        """What the write kept before it acted, with its bytes; only tools keep anything."""
+        store = self.journal.store
+        body = await read_body(store, effect.thread_id, effect.intent)
+        for change in () if body is None else body.patch.frames.values():
+            intent = ((change.operations if change is not None else None) or {}).get(effect.key)
+            if intent is not None and intent.state == "intent" and intent.result is not None:
+                return {"kept": await with_all_bytes(store, self._chain, thaw(intent.result))}
+        return {}
+
     async def _result(self, effect: Effect) -> Any:
         operation = await result_of(self.journal.store, effect)
         return None if operation is None else thaw(operation.result)
 
-    async def record(self, key: str, operation: Operation | None) -> None:
-        """Makes a step of an undoing durable."""
-        tick = self.host.tick(OperationRecorded, frame=ROOT, key=key, operation=operation)
+    async def record(self, key: str, operation: Operation | None, notes: dict[str, Any] | None = None) -> None:
+        """Makes a step of an undoing durable, with what its tool notes."""
+        tick = self.host.tick(OperationRecorded, frame=ROOT, key=key, operation=operation, kept=notes)
         machine, commands = advance(self.plan, self.machine, tick)
         prepared = self.journal.prepare(commands[0])  # type: ignore[arg-type] # the commit comes first
         if prepared.media:
@@ -157,6 +169,16 @@ class UndoContext:
         self.run_id = effect.run_id
         self.now_ms = undoing.host.clock.now_ms
         self._begun = False
+        self._notes: dict[str, Any] = {}
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """What tools have noted about the thread."""
+        return self.machine.kept
+
+    def keep(self, notes: Mapping[str, Any]) -> None:
+        """Kept with the outcome."""
+        self._notes |= {key: freeze(note) for key, note in notes.items()}
 
     def idempotency_key(self, key: str) -> str:
         """The same however often the undoing of this effect is tried."""
@@ -185,7 +207,7 @@ class UndoContext:
     async def settle(self) -> None:
         """It was taken back."""
         done = Operation("undo", self._effect.digest, "write", "done")
-        await self._undoing.record(UNDO + self._effect.id, done)
+        await self._undoing.record(UNDO + self._effect.id, done, self._notes or None)
 
     async def forget(self) -> None:
         """It surely failed: nothing was taken back."""

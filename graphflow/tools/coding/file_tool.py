@@ -60,7 +60,8 @@ def coding_tool(
             owner = owner_of(ctx.starter, ctx.thread_id)
             result: ToolResult = await run_in_thread(owner, work, place.workspace, arguments, ctx)
         except FileRefused as refused:
-            result = failed(refused.code, str(refused), NEXT_STEPS.get(refused.code, ""))
+            data = getattr(refused, "data", None)
+            result = failed(refused.code, str(refused), NEXT_STEPS.get(refused.code, ""), data=data)
         return msgspec.structs.replace(result, text=without_escapes(result.text))
 
     parameters = {

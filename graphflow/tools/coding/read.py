@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from graphflow.content import ImagePart, media_type_of
-from graphflow.tools.coding.file_tool import PATH, coding_tool, existing, in_context
+from graphflow.tools.coding.file_tool import PATH, coding_tool, existing, find, resolved
+from graphflow.tools.coding.locks import forget_content, known_digest, note_content
 from graphflow.tools.coding.snapshot import Snapshot, take_snapshot
 from graphflow.tools.coding.text import HEAD_BYTES, FileText, text_of
-from graphflow.tools.context import ToolContext
+from graphflow.tools.context import ThreadNotes, ToolContext
 from graphflow.tools.envelope import json_text
 from graphflow.tools.port import Tool
 from graphflow.tools.result import ToolResult, failed
-from graphflow.tools.workspace import Workspace
+from graphflow.tools.workspace import FileRefused, Workspace
 from graphflow.tools.workspace.homes import Workspaces
+from graphflow.tools.workspace.resolving import FoundPath
 
 DEFAULT_LINES, MAX_LINES = 500, 2_000
 MAX_LINE_CHARS = 2_000
@@ -33,7 +38,14 @@ def read_tool(workspaces: Workspaces, encodings: Sequence[str] = ()) -> Tool:
     """
 
     def work(workspace: Workspace, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        return _read(workspace, arguments, encodings)
+        notes = ctx.notes or ThreadNotes()
+        path = arguments["path"]
+        try:
+            found = existing(workspace, path)
+        except FileRefused:
+            _forget(workspace, path, notes)
+            raise
+        return _read(workspace, found, arguments, encodings, notes)
 
     return coding_tool(
         workspaces,
@@ -56,11 +68,37 @@ def read_tool(workspaces: Workspaces, encodings: Sequence[str] = ()) -> Tool:
     )
 
 
-def _read(workspace: Workspace, arguments: Mapping[str, Any], encodings: Sequence[str]) -> ToolResult:
-    path = arguments["path"]
-    found = existing(workspace, path)
-    context = in_context(workspace, found)
+def _forget(workspace: Workspace, path: str, notes: ThreadNotes) -> None:
+    """A file that is gone may be written anew."""
+    with suppress(FileRefused):
+        found = find(workspace, path)
+        if found.facts is None:
+            forget_content(notes, resolved(workspace, found))
+
+
+def _read(
+    workspace: Workspace, found: FoundPath, arguments: Mapping[str, Any], encodings: Sequence[str], notes: ThreadNotes
+) -> ToolResult:
+    path, name = arguments["path"], resolved(workspace, found)
+    context = {"path_resolved": name}
     snapshot = take_snapshot(workspace, path)
+    known = known_digest(notes, name)
+    result = _shown(snapshot, found, arguments, encodings, context)
+    if result.ok:
+        note_content(notes, name, snapshot.facts, snapshot.digest)
+        if known not in (None, snapshot.digest):
+            return msgspec.structs.replace(result, data={**result.data, "modified_externally": True})
+    return result
+
+
+def _shown(
+    snapshot: Snapshot,
+    found: FoundPath,
+    arguments: Mapping[str, Any],
+    encodings: Sequence[str],
+    context: Mapping[str, Any],
+) -> ToolResult:
+    path = arguments["path"]
     text = text_of(snapshot.data, encodings)
     if text is None or not text.exact:
         kind = media_type_of(None, None, snapshot.data[:HEAD_BYTES])

@@ -13,11 +13,12 @@ import msgspec
 from graphflow.capabilities import Starter, askers
 from graphflow.errors import BudgetExceeded, NodeFailed, NodeTimeout, StoreError, described
 from graphflow.graph.core.immutable import thaw
+from graphflow.graph.engine.outcomes import AGAIN
 from graphflow.json_data import deeper_than
 from graphflow.masking import SHOWN_CHARS, excerpt, mask_excerpt
 from graphflow.messages import ToolCall
-from graphflow.tools.context import RunnerContext, Terminated, ToolContext
-from graphflow.tools.envelope import json_text, split_parts, unusable, wrap
+from graphflow.tools.context import RunnerContext, Terminated, ThreadNotes, ToolContext
+from graphflow.tools.envelope import json_text, record_of, split_parts, unusable, wrap
 from graphflow.tools.input_needed import FIELD, InputGiven, InputNeeded, ToolQuestion, as_record
 from graphflow.tools.log import log_exception, log_info, logs_info
 from graphflow.tools.port import Tool
@@ -43,6 +44,8 @@ class ReadyCall:
     results: Mapping[str, Any]
     given: InputGiven | None = None
     """Answers of people that the tool has asked for."""
+    undoes: Any = None
+    """As in `ToolContext`."""
 
 
 class CallExecution:
@@ -102,7 +105,10 @@ class CallExecution:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                value = await tool.body.run(ready.prepared, self._tool_context(ready, ctx, deadline))
+                context = self.tool_context(ready, ctx, deadline)
+                value = await tool.body.run(ready.prepared, context)
+            if context.notes is not None and context.notes.changes:
+                ctx.keep(context.notes.changes)
             if isinstance(value, InputNeeded):
                 return ToolResult(context={FIELD: as_record(value)})
             try:
@@ -133,8 +139,10 @@ class CallExecution:
             # A tool's own TimeoutError (of a socket, say) is not our limit; only `expired()` tells them apart.
             return _failure(tool, TimeoutError(f"no end after {limit:g} s") if deadline.expired() else error)
 
-    def _tool_context(self, ready: ReadyCall, ctx: RunnerContext, deadline: asyncio.Timeout) -> ToolContext:
+    def tool_context(self, ready: ReadyCall, ctx: RunnerContext, deadline: asyncio.Timeout) -> ToolContext:
+        """What the tool is given."""
         call_id = ready.call.id
+        kept = getattr(ctx, "kept", None)
 
         async def ask(question: ToolQuestion, number: int) -> Any:
             left = None if (when := deadline.when()) is None else when - asyncio.get_running_loop().time()
@@ -162,6 +170,9 @@ class CallExecution:
             document=getattr(ctx, "document", None),
             agent_key=getattr(ctx, "services", {}).get("agent_key"),
             starter=_starter(ctx),
+            notes=None if kept is None else ThreadNotes(kept),
+            show_plan=getattr(ctx, "show_plan", None),
+            undoes=ready.undoes,
         )
 
 
@@ -172,6 +183,36 @@ async def ask_person(question: ToolQuestion, tool: str, call_id: str, ctx: Runne
     return thaw(
         await ctx.ask(question.message, key=key, schema=schema, payload=payload, tool_id=call_id, tool_name=tool)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRecovery:
+    """The `Recovery` of one call."""
+
+    execution: CallExecution
+    ready: ReadyCall
+    ctx: RunnerContext
+
+    def _context(self) -> ToolContext:
+        return self.execution.tool_context(self.ready, self.ctx, asyncio.timeout(None))
+
+    async def before(self) -> Any:
+        """As of the tool; what it notes is recorded."""
+        tool, context = self.ready.tool, self._context()
+        assert tool.recovery is not None
+        kept = await tool.recovery.before(self.ready.prepared, context)
+        if context.notes is not None and context.notes.changes:
+            self.ctx.keep(context.notes.changes)
+        return kept
+
+    async def outcome(self, kept: Any) -> Any:
+        """As of the tool, as a record."""
+        tool, context = self.ready.tool, self._context()
+        assert tool.recovery is not None
+        found = await tool.recovery.outcome(self.ready.prepared, kept, context)
+        if context.notes is not None and context.notes.changes:
+            self.ctx.keep(context.notes.changes)
+        return record_of(found) if isinstance(found, ToolResult) else AGAIN if found is False else None
 
 
 def _starter(ctx: RunnerContext) -> Starter | None:

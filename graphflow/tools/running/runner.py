@@ -30,7 +30,7 @@ from graphflow.tools.running.approval_gate import ApprovalGate, rule_key
 from graphflow.tools.running.arguments import parse_arguments, readable_arguments, result_value
 from graphflow.tools.running.calls import as_called, find_tool, one_too_many, own_calls, source_facts
 from graphflow.tools.running.circuit_breaker import CircuitBreaker
-from graphflow.tools.running.execution import CallExecution, ReadyCall, ask_person
+from graphflow.tools.running.execution import CallExecution, CallRecovery, ReadyCall, ask_person
 from graphflow.tools.running.frontend_forms import await_form, form_key
 from graphflow.tools.running.policy import ANY_TOOL, CallPolicy, lacking, policy_of
 from graphflow.tools.running.result_text import cut_to, wire_text
@@ -200,7 +200,8 @@ class ToolRunner:
 
         Args:
             name: the tool.
-            effect: `{arguments, result, idempotencyKey}` of the effect; the tool gets those that its schema names.
+            effect: `{arguments, result, idempotencyKey}` of the effect; the tool gets those that its schema names. Beside
+                them `kept`, what the write kept before it acted, which is in the tool's context.
             ctx: records the call, once.
             key: of the recorded operation.
             approvals: `approval` of the agents that the effect may be of.
@@ -216,6 +217,7 @@ class ToolRunner:
         if (denied := lacking(tool, replace(ANY_TOOL, names_tool=True), ctx)) is not None:
             return denied
         named = tool.parameters.get("properties") or {}
+        undoes, effect = effect.get("kept") or {}, {key: value for key, value in effect.items() if key != "kept"}
         takes_all = not named and tool.parameters.get("additionalProperties") is not False
         given = {field: value for field, value in effect.items() if takes_all or field in named}
         try:
@@ -224,7 +226,7 @@ class ToolRunner:
             return refused_result(name, refused)
         # No model wrote this call; its arguments are in `ready`, already checked.
         call = ToolCall(id=key, name=name, arguments="{}")
-        ready = ReadyCall(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={})
+        ready = ReadyCall(tool=tool, call=call, key=key, arguments=given, prepared=prepared, results={}, undoes=undoes)
         return await self._run_once(ready, ctx, ends_node=False, in_state=False, deciders=None)
 
     async def prepare(
@@ -351,6 +353,9 @@ class ToolRunner:
         async def act() -> dict[str, Any]:
             return record_of(await self._execution.run(ready, ctx))
 
+        recovers: dict[str, Any] = {}
+        if ready.tool.recovery is not None:
+            recovers["recovery"] = CallRecovery(execution=self._execution, ready=ready, ctx=ctx)
         # The digest covers tool and arguments: a re-entered node that calls something else must not get this result.
         record = await ctx.step(
             ready.key,
@@ -363,6 +368,7 @@ class ToolRunner:
             ends_node=ends_node,
             refers=in_state and as_called(ready),
             deciders=deciders,
+            **recovers,
         )
         return from_record(record)
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from graphflow.tools.workspace.new_file import NewFile
 from graphflow.tools.workspace.protected import Identity, ProtectedFiles, identity
 from graphflow.tools.workspace.refusals import FileRefused, Swapped, missing, of_error, protected
 from graphflow.tools.workspace.resolving import FoundPath, Resolver, Root, as_given, checked, real_root
-from graphflow.tools.workspace.system import CREATE, FOLDER, READ, SYSTEM, System
+from graphflow.tools.workspace.system import FOLDER, READ, SYSTEM, System
 from graphflow.tools.workspace.walking import Walk
 
 TRIES = 100
@@ -148,18 +149,28 @@ class Workspace:
 
         return self._again(path, begun)
 
-    def write(self, path: str, data: bytes | Iterable[bytes], *, replace: bool = True, mode: int = 0o644) -> bool:
+    def write(
+        self,
+        path: str,
+        data: bytes | Iterable[bytes],
+        *,
+        replace: bool = True,
+        mode: int = 0o644,
+        expected: str | None = None,
+    ) -> bool:
         """Writes a whole file, atomically and durably: others see the old or the new one. Whether it is a new one.
 
-        A file that is replaced keeps its mode; a link to a file stays, and the file that it leads to is replaced.
+        A file that is replaced keeps its mode, its owner and its attributes; a link to a file stays, and the file that it
+        leads to is replaced. One that has a second name or is read-only is not replaced.
 
         Args:
             path: of the file; its folder must exist.
             data: the content, or blocks of it; what the iterator raises leaves everything as it was.
             replace: False refuses a file that exists, as `CONFLICT`.
             mode: of a new file.
+            expected: SHA-256 of the content that is replaced; other content is refused as `CONFLICT`.
         """
-        return self._again(path, lambda: self._write(path, data, replace=replace, mode=mode))
+        return self._again(path, lambda: self._write(path, data, replace=replace, mode=mode, expected=expected))
 
     def make_folder(self, path: str, *, mode: int = 0o755) -> None:
         """Makes a folder and the missing ones above it; one that exists stays as it is."""
@@ -234,9 +245,7 @@ class Workspace:
         if not found.parts:
             raise FileRefused("PERMISSION_DENIED", f"{path!r} is the workspace itself")
         if found.root.guard.is_authored(found.parts):
-            raise FileRefused(
-                "PERMISSION_DENIED", f"{path!r} says what agents may do, and this tool may not change that"
-            )
+            raise FileRefused("ACCESS_DENIED", f"{path!r} says what agents may do, and this tool may not change that")
         folder = self._open_parts(path, found.root, found.parts[:-1], found.folder, FOLDER)
         try:
             self._check_same(found, folder)
@@ -271,35 +280,25 @@ class Workspace:
                 target = self._system.link_target(name, folder) if stat.S_ISLNK(facts.st_mode) else None
                 yield FileEntry(name=name, facts=facts, target=target)
 
-    def _write(self, path: str, data: bytes | Iterable[bytes], *, replace: bool, mode: int) -> bool:
-        system, found = self._system, self._find(path)
+    def _write(
+        self, path: str, data: bytes | Iterable[bytes], *, replace: bool, mode: int, expected: str | None
+    ) -> bool:
+        found = self._find(path)
         if found.facts is not None:
             self._check_regular(path, found)
             if not replace:
                 raise of_error(path, OSError(errno.EEXIST, ""))
+            if found.facts.st_nlink > 1:
+                raise FileRefused("ACCESS_DENIED", f"{path!r} has a second name (a hard link), perhaps outside")
             mode = stat.S_IMODE(found.facts.st_mode)
+        elif expected is not None:
+            raise missing(path)
         with self._folder_of(path, found) as folder:
-            name, part = found.parts[-1], f".{os.urandom(8).hex()}.part"
-            file = system.open(part, CREATE, folder, 0o600)
-            try:
-                try:
-                    for block in (data,) if isinstance(data, bytes) else data:
-                        _write_all(file, block)
-                    system.change_mode(file, mode)
-                    system.sync(file)
-                finally:
-                    system.close(file)
-                # A block may have taken long to come; a rename replaces the name and follows nothing.
-                if replace:
-                    system.rename(part, name, folder)
-                else:
-                    system.link(part, name, folder)
-                    system.remove(part, folder)
-            except BaseException:
-                with suppress(OSError):
-                    system.remove(part, folder)
-                raise
-            system.sync(folder)
+            name = found.parts[-1]
+            if found.facts is not None and not self._system.may_write(name, folder):
+                raise of_error(path, OSError(errno.EPERM, ""))
+            new = NewFile(self._system, folder, name, old=found.facts, mode=mode)
+            new.put(path, data, replace=replace, expected=expected)
         return found.facts is None
 
     def _is_above(self, step: str) -> bool:
@@ -343,9 +342,3 @@ class Workspace:
             finally:
                 system.close(inside)
         system.remove_folder(name, folder)
-
-
-def _write_all(file: int, block: bytes) -> None:
-    view = memoryview(block)
-    while view:
-        view = view[os.write(file, view) :]

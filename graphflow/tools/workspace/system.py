@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -130,6 +130,37 @@ class System:
 
     def remove_folder(self, name: str, folder: int) -> None:
         os.rmdir(name, dir_fd=folder)
+
+    def may_write(self, name: str, folder: int) -> bool:
+        """Whether the file has a bit that lets anybody write it, and this process is let to; links not followed."""
+        facts = self.facts(name, folder)
+        if not facts.st_mode & 0o222:  # the superuser may write it all the same, and somebody meant something by it
+            return False
+        return os.access(name, os.W_OK, dir_fd=folder, effective_ids=True, follow_symlinks=False)
+
+    def lock(self, opened: int) -> bool:
+        """Locks a file for as long as it is open; False: somebody else has it."""
+        import fcntl
+
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def take_after(self, opened: int, before: int) -> None:
+        """Gives a new file the owner and the attributes of the one that it replaces, as far as this process may."""
+        facts = os.fstat(before)
+        if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()):
+            for owner in ((facts.st_uid, facts.st_gid), (-1, facts.st_gid)):
+                with suppress(PermissionError):
+                    os.fchown(opened, *owner)
+                    break
+        if hasattr(os, "listxattr"):
+            with suppress(OSError):
+                for name in os.listxattr(before):
+                    with suppress(OSError):
+                        os.setxattr(opened, name, os.getxattr(before, name))
 
     def change_mode(self, opened: int, mode: int) -> None:
         os.fchmod(opened, mode)
