@@ -38,7 +38,7 @@ def _run(name: str, *arguments: str, folder: Path = ROOT, logs: str = "") -> str
 
 def test_each_example_has_a_test():
     assert EXAMPLES == [
-        "first_run", "http_client", "human_approval", "map_fan_out", "mcp_tools", "parallel_reviews", "plain_python_graph", "time_travel",
+        "coding_tools", "first_run", "http_client", "human_approval", "map_fan_out", "mcp_tools", "parallel_reviews", "plain_python_graph", "time_travel",
     ]  # fmt: skip
 
 
@@ -97,6 +97,14 @@ def test_an_approval_that_another_process_answers():
     shown = _run("human_approval")
     assert "waiting approval send_letter" in shown
     assert "(a letter goes to Ada Lovelace)" in shown and "completed" in shown
+
+
+def test_coding_tools_edit_what_was_read_and_take_it_back():
+    refused, read, edited, after, restored = _run("coding_tools").splitlines()
+    assert refused.startswith("Edit error 'greeting.txt' exists and this thread has not read it")
+    assert read == "Read success Lines 1 to 2 of 2."
+    assert edited.startswith("Edit success Updated 'greeting.txt'")
+    assert (after, restored) == ("['hello', 'reader']", "['hello', 'world']")
 
 
 def test_time_travel(snapshot):
