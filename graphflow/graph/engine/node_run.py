@@ -26,7 +26,7 @@ from graphflow.graph.engine.blocks import Blocks
 from graphflow.graph.engine.context import Context
 from graphflow.graph.engine.operation_keys import OperationKeys, must_await
 from graphflow.graph.engine.outcomes import Deciders
-from graphflow.graph.engine.ports import Recovery
+from graphflow.graph.engine.ports import OperationRecovery
 from graphflow.graph.engine.run import Run
 from graphflow.graph.engine.suspension import ACTS_AROUND, NodeRunOver, Suspended, is_cut_off, is_suspension
 from graphflow.graph.engine.usage_meter import UsageMeter
@@ -218,7 +218,7 @@ class NodeRun(UsageMeter):
         ends_node: bool = False,
         refers: bool = False,
         deciders: Deciders = None,
-        recovery: Recovery | None = None,
+        recovery: OperationRecovery | None = None,
     ) -> Any:
         """As `Context.step`.
 
@@ -239,12 +239,9 @@ class NodeRun(UsageMeter):
         # An intent without a result: the process died in between, and only a person can find out whether the write
         # happened.
         if operation is not None and not (idempotent or operation.idempotent):
-            known = None if recovery is None else await recovery.outcome(operation.result)
-            if known is None and (settled := await self._settle(key, operation, arguments, deciders)) is not None:
+            settled = await self._settle(key, operation, arguments, deciders, recovery)
+            if settled is not None:
                 return outcomes.result_of(settled)
-            if known is not None and known is not outcomes.AGAIN:
-                done = Operation(kind, digest, effects, "done", freeze(known), idempotent)
-                return self._finish(key, done, ends_node=ends_node)
         if (lease := self._run.lease) is not None and lease.is_over(self.now()):
             await lease.confirm()  # this process stood still: what another epoch may do now is not done here
             self.refuse_when_over()
@@ -343,8 +340,17 @@ class NodeRun(UsageMeter):
         if self.alive and key in self._run.machine.frames[self.frame].operations:
             self._feed_operation(key, None)
 
-    async def _settle(self, key: str, operation: Operation, arguments: Any, deciders: Deciders) -> Operation | None:
-        """Asks a person whether a cut-off write happened; None means: do it again."""
+    async def _settle(
+        self, key: str, operation: Operation, arguments: Any, deciders: Deciders, recovery: OperationRecovery | None
+    ) -> Operation | None:
+        """Finds out, else asks a person, whether a cut-off write happened; None means: do it again."""
+        known = None if recovery is None else await recovery.outcome(operation.result)
+        if known is outcomes.AGAIN:
+            return None
+        if known is not None:
+            done = msgspec.structs.replace(operation, state="done", result=freeze(known))
+            self._record(key, done)
+            return done
         tool = arguments["tool"] if operation.kind == "tool" else None
         message = f"Whether {outcomes.write_of(self.node, key, tool)} happened before it was cut off is unknown."
         await self._ask_outcome(f"unknown:{key}", message, key, operation, arguments, deciders)

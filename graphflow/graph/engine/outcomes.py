@@ -22,7 +22,7 @@ OUTCOME_SCHEMA: dict[str, Any] = {
 """What a person decides about a write whose outcome is unknown."""
 
 AGAIN = object()
-"""What a `Recovery` says of a write that surely did nothing."""
+"""What an `OperationRecovery` says of a write that surely did nothing."""
 
 _UNSTORABLE = "graphflow:unstorable"
 """Key of the recorded result that stands for one which can't be stored."""

@@ -118,7 +118,7 @@ class Journal(Protocol):
         """Returns when everything that was written is durable; raises what made it fail."""
 
 
-class Recovery(Protocol):
+class OperationRecovery(Protocol):
     """What one write keeps before it acts, so that a crash need not be a person's question."""
 
     async def before(self) -> Any:

@@ -187,7 +187,7 @@ async def ask_person(question: ToolQuestion, tool: str, call_id: str, ctx: Runne
 
 @dataclass(frozen=True, kw_only=True)
 class CallRecovery:
-    """The `Recovery` of one call."""
+    """The `OperationRecovery` of one call."""
 
     execution: CallExecution
     ready: ReadyCall
