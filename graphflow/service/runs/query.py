@@ -76,14 +76,9 @@ async def query(context: ServiceContext, request: RunRequest, *, caller: Caller 
         said = replace(
             said, chat_id=chat_id, request_id=said.request_id or run_id, references=references, message_id=run_id
         )
+        starter = starter_of(caller)
         request = replace(
-            request,
-            thread_id=chat_id,
-            run_id=run_id,
-            hold_ms=hold_ms,
-            query=said,
-            starter=starter_of(caller),
-            by=caller.name,
+            request, thread_id=chat_id, run_id=run_id, hold_ms=hold_ms, query=said, starter=starter, by=caller.name
         )
         live = await context.runs.settled(chat_id) if chat_id in runs.by_thread else None
         if live is not None and live.executor.machine.status == "waiting":
