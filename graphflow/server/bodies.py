@@ -389,8 +389,8 @@ def parse(model: type[M], data: bytes) -> M:
         raise invalid({"body": unreadable(data, error)}) from None
     if not isinstance(value, dict):
         raise invalid({"body": f"must be a JSON object, not {shown(value)}"})
-    # Checked before pydantic and every later reader, which recurse.
-    if deeper_than(value, DEPTH):
+    # Checked before pydantic and every later reader, which recurse; few brackets are not deep.
+    if data.count(b"[") + data.count(b"{") > DEPTH and deeper_than(value, DEPTH):
         raise invalid({"body": f"nested deeper than {DEPTH} levels"})
     if (twice := repeated_key(data)) is not None:
         raise invalid({twice: "given twice in one object; keep one of them"})
