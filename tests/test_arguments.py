@@ -44,7 +44,8 @@ UNCHECKED = {
     "Context.content", "Context.reasoning", "Context.emit",  # one call per delta: they check their one argument
     "Context.idempotency_key", "Context.ask", "Context.step",  # overridden by the node run, whose calls are checked
     "Graph.function", "ToolRegistry.get", "ToolRegistry.require", "ToolRegistry.hint", "ToolRegistry.for_keywords",
-    "ToolRegistry.specs", "ToolRegistry.overlaid",
+    "ToolRegistry.specs", "ToolRegistry.overlaid", "ToolRegistry.declares", "ToolRegistry.of_server", "ToolRegistry.gone",
+    "ToolRegistry.capabilities", "ToolRegistry.with_servers",
 }  # fmt: skip
 """Calls without the check, each for a reason."""
 
