@@ -115,7 +115,7 @@ $(STAMPS)/web: $(STAMPS)/test tests/web/package-lock.json tests/web/requirements
 $(STAMPS)/supply-chain: $(STAMPS)/venv pyproject.toml supply_chain/requirements.txt
 	@echo "Installing graphflow alone, and the tools that look at it, into .venv (once) …"
 	@$(PY) -m venv --clear $(VENV)/released
-	@$(VENV)/released/bin/python -m pip --disable-pip-version-check install -qq '.[postgres,providers,encryption]'
+	@$(VENV)/released/bin/python -m pip --disable-pip-version-check install -qq '.[postgres,providers,encryption,mcp,search]'
 	@$(VENV)/released/bin/python -m pip --disable-pip-version-check uninstall -qq --yes pip setuptools
 	@$(PY) -m venv --clear $(VENV)/supply-chain
 	@$(VENV)/supply-chain/bin/python -m pip --disable-pip-version-check install -qq -r supply_chain/requirements.txt

@@ -134,6 +134,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "task": {"use": "task", "next": "end"},
     "stage": {"use": "stage", "with": {"stage": "final", "notes": ["${input.query}"]}, "next": "end"},
     "summary": {"use": "summary", "next": "end"},
+    "agent_call": {"use": "agent_call", "with": {"call": {"calls": [], "over": [], "most": None}}, "next": "end"},
+    "agent_result": {
+        "use": "agent_result",
+        "with": {
+            "call": {"calls": [{"at": 0, "id": "c", "name": "agent:few", "arguments": "{}"}]},
+            "given": {},
+            "error": {"code": "x", "message": "${input.query}"},
+        },
+        "next": "end",
+    },
+    "turn_results": {"use": "turn_results", "with": {"answers": []}, "next": "end"},
 }
 """Kind → a node of it that takes the message."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from graphflow.testing.tool_envelope_conformance import assert_envelope
 from graphflow.tools.envelope import json_text, to_envelope
-from graphflow.tools.workspace.system import System
+from graphflow.tools.workspace.system import FOLDER, System
 from tests.tools.coding_folder import CodingFolder, code_of
 from tests.tools.fakes import tool_context
 
@@ -135,9 +136,23 @@ async def test_a_socket_is_refused_at_once(folder: CodingFolder, monkeypatch: py
         assert {code_of(await called(folder, name, "s")) for name in TOOLS} == {"INVALID_PARAM"}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser opens everything")
+class Closed(System):
+    """Refuses a file as the system does for anybody but the superuser, for whom tests may run."""
+
+    def open(self, name: str, flags: int, folder: int, mode: int = 0o600) -> int:
+        if name == "closed.txt":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return super().open(name, flags, folder, mode)
+
+    def open_beneath(self, folder: int, path: str, flags: int = FOLDER) -> int:
+        if path.endswith("closed.txt") and not flags & os.O_PATH:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return super().open_beneath(folder, path, flags)
+
+
 @pytest.mark.parametrize("name", TOOLS)
-async def test_what_may_not_be_opened_is_no_missing_file(folder: CodingFolder, name: str):
+async def test_what_may_not_be_opened_is_no_missing_file(tmp_path: Path, name: str):
+    folder = CodingFolder(tmp_path, system=Closed())
     folder.put("closed.txt", "a\n").chmod(0)
     assert code_of(await called(folder, name, "closed.txt")) == "PERMISSION_DENIED"
 

@@ -92,7 +92,7 @@ async def test_a_workspace_given_through_a_link_has_relative_paths(tmp_path: Pat
 @settings(max_examples=size(60, long=10_000), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=st.dictionaries(
     st.sampled_from(["path", "pattern", "limit", "offset", "ignore", "include", "context_lines", "output_mode", "literal", "x"]),
-    st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+    st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
                  | st.sampled_from([".", "a", "**", "../x", "(", "[", "{a,b}", "count", "x" * 100_000]),
                  lambda inner: st.lists(inner, max_size=3), max_leaves=3),
 ))  # fmt: skip
