@@ -50,6 +50,11 @@ class Bounds:
         " acknowledged by the store.",
         "events",
     )
+    signals: int = _bound(
+        100,
+        "Most signals that a run keeps for `wait` nodes that it has not reached; a further one is refused.",
+        "signals",
+    )
     max_agent_depth: int = _bound(
         5,
         "Most agents that are at work within each other: one that a run's own agent calls is the first. A call beyond gets an"

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from graphflow import load_graph
+from graphflow.bounds import Bounds
 from graphflow.checkpoints.checkpointer import Checkpointer
-from graphflow.errors import AnswerRefused, DefinitionError, GraphflowError, ThreadWaiting
+from graphflow.errors import AnswerRefused, DefinitionError, GraphflowError, LimitExceeded, ThreadWaiting
 from graphflow.runtime.compiled_graph import CompiledGraph
 from graphflow.runtime.runs.live_runs import LiveRun
 from graphflow.testing import FakeClock
@@ -78,6 +79,20 @@ async def test_a_signal_that_comes_first_is_kept_for_its_wait(store: Checkpointe
     assert await thread.signal("one", "now")
     assert [out["payload"] for out in await got(app)] == ["now", "early"]
     assert (await thread.state()).status == "idle"
+
+
+async def test_a_run_keeps_so_many_signals_and_refuses_more_but_for_one_that_is_awaited(
+    store: Checkpointer, clock: FakeClock
+) -> None:
+    waits = (("one", wait(signal="one")), ("two", wait(signal="two")), ("three", wait(signal="three")))
+    app = load_graph(document(*waits), checkpointer=store, clock=clock, bounds=Bounds(signals=2))
+    await app.run({}, "t")
+    thread = app.thread("t")
+    for name in ("two", "never"):
+        await thread.signal(name)
+    with pytest.raises(LimitExceeded, match=r"keeps 2 already; the setting bounds\.signals allows 2"):
+        await thread.signal("three")
+    assert await thread.signal("one"), "what is waited for needs no room"
 
 
 async def test_signals_of_one_name_are_taken_in_the_order_in_which_they_came(

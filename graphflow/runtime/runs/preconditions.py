@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from graphflow.errors import GraphflowError, StateError, ThreadWaiting
+from graphflow.bounds import Bounds
+from graphflow.errors import GraphflowError, LimitExceeded, StateError, ThreadWaiting
 from graphflow.excerpts import count, excerpt_of
 from graphflow.graph.core.immutable import ListView
 from graphflow.graph.core.interrupts import signal_of
@@ -216,9 +217,19 @@ def is_awaited(machine: Machine, name: str) -> bool:
     return any(i.kind == "signal" and signal_of(i) == name for i in machine.interrupts.values())
 
 
-def check_signal(machine: Machine, name: str) -> None:
-    """Raises `nothing_to_resume` when no unfinished run could ever wait for the signal."""
+def check_signal(machine: Machine, name: str, bounds: Bounds) -> None:
+    """Whether the run may take the signal, or keep it.
+
+    Raises:
+        GraphflowError: `nothing_to_resume` when no unfinished run could ever wait for it.
+        LimitExceeded: the run keeps as many as it may, and nothing waits for this one.
+    """
     if machine.status == "idle":
         raise GraphflowError(
             f"the thread has no unfinished run that could wait for the signal {name!r}", code="nothing_to_resume"
         )
+    if len(machine.signals) >= bounds.signals and not is_awaited(machine, name):
+        raise LimitExceeded(
+            "signals", bounds.signals, f"nothing waits for the signal {name!r} and the run keeps {len(machine.signals)} already",
+            "send it once the run waits for it, or raise it",
+        )  # fmt: skip

@@ -31,13 +31,13 @@ async def deliver(
         raise GraphflowError("without a checkpointer no thread waits for a signal", code="nothing_to_resume")
     await runs.ready()
     if (live := _live(runs, thread_id)) is not None:
-        return _feed(runs, live, signal, position)
+        return _feed(host, runs, live, signal, position)
     try:
         woken = await _wake(host, runs, thread_id, signal, Audience(log=True, hold_ms=hold_ms), position)
     except ThreadBusy:
         # A run of this process may have taken the thread while `_wake` awaited the store.
         if (live := _live(runs, thread_id)) is not None:
-            return _feed(runs, live, signal, position)
+            return _feed(host, runs, live, signal, position)
         # A signal with a position is in the queue already.
         if position is None:
             await runs.store.enqueue(thread_id, encode_queued(signal), now=runs.clock.now_ms(), kind="signal")
@@ -51,7 +51,7 @@ async def _wake(
     """A run that goes on where a `wait` node takes the signal; None when the signal was kept for one to come."""
     async with Taking(host, runs, await take(runs, thread_id)) as taking:
         loaded = await runs.load_head(taking.row)
-        check_signal(loaded.machine, signal.name)
+        check_signal(loaded.machine, signal.name, host.documents.bounds)
         if not is_awaited(loaded.machine, signal.name):
             await taking.record(loaded, lambda executor: executor.signal(signal.name, signal.payload), position)
             return None
@@ -72,10 +72,10 @@ def _live(runs: LiveRuns, thread_id: str) -> LiveRun | None:
     return live if live is not None and not live.executor.ending else None
 
 
-def _feed(runs: LiveRuns, live: LiveRun, signal: Signal, position: int | None) -> LiveRun | None:
+def _feed(host: RunHost, runs: LiveRuns, live: LiveRun, signal: Signal, position: int | None) -> LiveRun | None:
     journal = live.journal
     assert journal is not None
-    check_signal(live.executor.machine, signal.name)
+    check_signal(live.executor.machine, signal.name, host.documents.bounds)
     awaited = is_awaited(live.executor.machine, signal.name)
     runs.signal(live, journal, signal, position)
     return live if awaited else None
