@@ -1,7 +1,7 @@
 """What the tools that write have in common: a planned change, the write itself, and what is kept to take it back.
 
-A change is planned from the file as it is, then carried out if the file is still the same. The plan is made twice: before
-the intent of the write is recorded, for what is kept with it, and again when the write acts.
+A change is planned from the file as it is, before the intent of the write is recorded, as the intent says how to take it
+back. It is carried out if the file is still the same.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from graphflow.tools.run_in_thread import owner_of, run_in_thread
 from graphflow.tools.workspace import FileRefused, Workspace
 from graphflow.tools.workspace.homes import Workspaces
 
+MOST_PLANS, MOST_PLANNED_BYTES = 4, 4_000_000
+"""Plans that are kept until their writes act, and the largest of them; what is not kept is made again."""
 MAX_KEPT_BYTES = 10_000_000
 """Largest content that is kept to take a change back."""
 UNDO_TOOL = "restore_file"
@@ -69,6 +71,31 @@ Plan = Callable[[Workspace, Mapping[str, Any], ThreadNotes], Change]
 """The change that a call asks for; raises `FileRefused`."""
 
 
+class MadePlans:
+    """Plans made before the intent of a write was recorded, for when it acts; that the file is still the same is seen then.
+
+    Args:
+        plan: makes one.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._made: dict[str, Change] = {}
+
+    def make(self, key: str, workspace: Workspace, arguments: Mapping[str, Any], notes: ThreadNotes) -> Change:
+        """The plan of the call with this idempotency key, kept until it is taken or a few others were made."""
+        change = self._plan(workspace, arguments, notes)
+        if len(change.data) <= MOST_PLANNED_BYTES:
+            self._made[key] = change
+        while len(self._made) > MOST_PLANS:
+            self._made.pop(next(iter(self._made), ""), None)
+        return change
+
+    def take(self, key: str, workspace: Workspace, arguments: Mapping[str, Any], notes: ThreadNotes) -> Change:
+        """The plan that was made for the call, else a new one."""
+        return self._made.pop(key, None) or self._plan(workspace, arguments, notes)
+
+
 def writing_tool(
     workspaces: Workspaces,
     plan: Plan,
@@ -79,10 +106,11 @@ def writing_tool(
     required: tuple[str, ...],
 ) -> Tool:
     """A tool that changes one file as planned."""
+    plans = MadePlans(plan)
 
     def work(workspace: Workspace, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         notes = ctx.notes or ThreadNotes()
-        return _carried_out(workspace, plan(workspace, arguments, notes), arguments, notes)
+        return _carried_out(workspace, plans.take(ctx.idempotency_key, workspace, arguments, notes), arguments, notes)
 
     return coding_tool(
         workspaces,
@@ -94,7 +122,7 @@ def writing_tool(
         effects="write",
         capabilities=("files:write",),
         undo=f"tool:{UNDO_TOOL}",
-        recovery=WriteRecovery(workspaces, plan),
+        recovery=WriteRecovery(workspaces, plans),
     )
 
 
@@ -209,22 +237,23 @@ def _write(workspace: Workspace, change: Change) -> None:
 class WriteRecovery:
     """What a write keeps: the content before, or that there was none, and the digest of the content after."""
 
-    def __init__(self, workspaces: Workspaces, plan: Plan) -> None:
-        self._workspaces, self._plan = workspaces, plan
+    def __init__(self, workspaces: Workspaces, plans: MadePlans) -> None:
+        self._workspaces, self._plans = workspaces, plans
 
     async def before(self, arguments: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         """`{path, after, before?}`; `{}` for a call that writes nothing."""
         notes = ctx.notes or ThreadNotes()
         try:
             workspace = (await self._workspaces.of(ctx.thread_id)).workspace
-            return await run_in_thread(owner_of(ctx.starter, ctx.thread_id), self._kept, workspace, arguments, notes)  # type: ignore[no-any-return]
+            owner, key = owner_of(ctx.starter, ctx.thread_id), ctx.idempotency_key
+            return await run_in_thread(owner, self._kept, key, workspace, arguments, notes)  # type: ignore[no-any-return]
         except FileRefused:  # the call says why
             return {}
 
-    def _kept(self, workspace: Workspace, arguments: Mapping[str, Any], notes: ThreadNotes) -> dict[str, Any]:
+    def _kept(self, key: str, workspace: Workspace, arguments: Mapping[str, Any], notes: ThreadNotes) -> dict[str, Any]:
         if arguments.get("dry_run"):
             return {}
-        change = self._plan(workspace, arguments, notes)
+        change = self._plans.make(key, workspace, arguments, notes)
         kept: dict[str, Any] = {"path": change.path, "after": change.digest}
         before = change.before
         if before is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_LINES, MAX_BYTES = 100, 10_240
@@ -21,13 +22,25 @@ class Preview:
     removed: int
 
 
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines both begin with: by halves, each compared as a whole."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def preview(old: str, new: str) -> Preview:
     """The difference of two texts."""
     before, after = old.split("\n"), new.split("\n")
-    # What both begin and end with is found in one pass; only what is between them is compared.
+    # Only what is between the lines that both begin and end with is compared.
     most = min(len(before), len(after))
-    top = next((i for i in range(most) if before[i] != after[i]), most)
-    end = next((i for i in range(most - top) if before[-1 - i] != after[-1 - i]), most - top)
+    top = _common(before, after)
+    end = min(_common(before[::-1], after[::-1]), most - top)
     gone, come = before[top : len(before) - end], after[top : len(after) - end]
     if max(len(gone), len(come)) <= COMPARED:
         first = max(0, top - CONTEXT)

@@ -38,6 +38,8 @@ class SplicedText:
     @cached_property
     def _breaks(self) -> Sequence[int]:
         """Offsets of those newlines that are two characters in the file."""
+        if len(self.plain) == len(self._text):
+            return []
         return [found.start() - index for index, found in enumerate(re.finditer("\r\n", self._text))]
 
     def places(self, old: str) -> Iterator[int]:
