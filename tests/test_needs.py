@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import need
+from tests.needs import need, required
 
 TESTS = Path(__file__).parent
 SKIPS = re.compile(r"pytest\.(skip|importorskip|xfail)\(|mark\.(skip|skipif|xfail)\b|unittest\.skip")
@@ -21,6 +21,16 @@ def test_what_is_missing_and_nothing_else_fails_in_ci_and_skips_elsewhere(monkey
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception, match="needs curl"):
         need(None, "curl")
+
+
+def test_what_is_required_by_name_fails_wherever_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    named = required("node, bwrap,rg")
+    for name in ("bubblewrap", "node, and the packages that `make test-web` installs", "rg"):
+        with pytest.raises(AssertionError, match="GRAPHFLOW_REQUIRE names"):
+            need(None, name, named=named)
+    with pytest.raises(pytest.skip.Exception, match="needs curl"):
+        need(None, "curl", named=named)
 
 
 def test_no_test_skips_in_another_way() -> None:
