@@ -8,12 +8,13 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphflow import masking
 from graphflow.errors import error_dict
 from graphflow.masking import MASK, StreamMasker, is_secret_key, mask, mask_text
+from tests.campaign import size
 
 NAMES = (
     "authorization", "Authorization", "apiKey", "api_key", "API-KEY", "x-api-key", "OPENAI_API_KEY", "token", "accessToken",
@@ -195,7 +196,9 @@ def test_no_text_makes_masking_slow(text: str) -> None:
     assert time.process_time() - began < 5, "the time grows with the length, not with its square"
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("pattern", [masking._SECRET_TEXT, masking._SECRET_BEGUN], ids=["whole", "begun"])
+@settings(max_examples=size(10, long=2_000), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_the_masker_knows_for_a_secret_has_a_sign_of_one(
     pattern: re.Pattern[str], data: st.DataObject
