@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from graphflow.excerpts import excerpt_of
+from graphflow.json_data import whole_characters
 
 # A model may write anything: no two parts of this pattern can match the same character, so a fence that is never closed
 # costs one pass over the text, not one for each line break.
@@ -48,7 +49,9 @@ def parse_plan(text: str) -> list[dict[str, str]]:
 
 def only_step(request: str) -> list[dict[str, str]]:
     """The fallback plan: one step, the request itself."""
-    return parse_plan(msgspec.json.encode([{"title": request.strip() or "Answer the request"}]).decode())
+    return parse_plan(
+        msgspec.json.encode([{"title": whole_characters(request.strip()) or "Answer the request"}]).decode()
+    )
 
 
 def _decoded(text: str) -> Any:

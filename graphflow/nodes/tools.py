@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from graphflow.errors import Issue, NodeFailed
 from graphflow.excerpts import excerpt_of
 from graphflow.graph.definition.document import GraphDefinition, NodeDefinition
 from graphflow.graph.engine.node_run import NodeRun
-from graphflow.json_data import plain
+from graphflow.json_data import encode_json
 from graphflow.messages import AIMessage, ToolCall
 from graphflow.nodes.calls.agent_tools import with_agents
 from graphflow.nodes.calls.branches import call_groups, calls_agents
@@ -109,7 +107,7 @@ def _as_call(call: Any, index: int, ctx: NodeRun) -> ToolCall:
         return call
     if isinstance(call, Mapping) and "name" in call:
         arguments = call.get("arguments", "{}")
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments, enc_hook=plain).decode()
+        text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
         call_id = call.get("id") or f"call_{ctx.idempotency_key(f'calls[{index}]')[:16]}"
         return ToolCall(id=str(call_id), name=str(call["name"]), arguments=text)
     raise NodeFailed(f"a tool call is an object with id, name and arguments, not {excerpt_of(call)}", code="validation")
@@ -153,7 +151,7 @@ class ToolKind:
             policy = CallPolicy(approval=approval, names_tool=True, agent_key=ctx.agent_key, templates=False)
             # From the node run: the same on re-entry, so readers see one call.
             call_id = f"call_{ctx.node_run_id}"
-            text = msgspec.json.encode(arguments, enc_hook=plain).decode()
+            text = encode_json(arguments).decode()
             call = ToolCall(id=call_id, name=tool, arguments=text)
             await _stream_call(ctx, call, tools.get(tool))
             result = await runner.run(call, ctx, policy=policy, key="call", ends_node=True)

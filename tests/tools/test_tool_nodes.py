@@ -52,6 +52,20 @@ async def test_text_of_a_document_that_looks_like_a_template_reaches_the_tool_as
     assert [event["result"] for event in events if event["type"] == "tool.result"] == ["Dear {{user.name}}: a thing"]
 
 
+async def test_half_a_character_in_arguments_of_a_document_fails_the_call_and_not_the_engine():
+    nodes = {"look": {"use": "tool:look_up", "with": {"word": "${input.query}"}, "next": "end"}}
+    error = (await events_of(graph_of(nodes), "half \ud800"))[-1]["error"]
+    assert (error["code"], error["detail"]) == ("tool_error", {"toolError": "INVALID_PARAM"})
+    calls = {
+        "use": "tools",
+        "with": {"calls": [{"name": "look_up", "arguments": {"word": "${input.query}"}}]},
+        "next": "end",
+    }
+    events = await events_of(graph_of({"look": calls}), "half \ud800")
+    assert events[-1]["type"] == "run.complete"
+    assert ["INVALID_PARAM" in event["result"] for event in events if event["type"] == "tool.result"] == [True]
+
+
 @pytest.mark.parametrize("call", ["look_up", {"arguments": {}}, 5])
 async def test_what_is_no_call_fails_the_node_and_says_what_one_is(call: Any):
     graph = graph_of({"look": {"use": "tools", "with": {"calls": [call]}, "next": "end"}})

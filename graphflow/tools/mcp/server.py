@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
 
 from graphflow.errors import described
+from graphflow.json_data import whole_characters
 from graphflow.tools.mcp.config import ServerConfig
 from graphflow.tools.mcp.elicitation import CannotAsk, OpenCalls
 from graphflow.tools.mcp.listing import McpTool, read_tools
@@ -177,7 +178,10 @@ class McpServer:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             page = await client.list_tools(cursor=cursor)
-            found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+            # Halves of characters are in no request to a model, and in nothing that is stored.
+            found += [
+                whole_characters(tool.model_dump(mode="json", by_alias=True, exclude_none=True)) for tool in page.tools
+            ]
             cursor = page.next_cursor
             if not cursor:
                 break
